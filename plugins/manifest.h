@@ -1,0 +1,215 @@
+/* A kernel's manifest: what there is to tune, how to launch it, and how to know that it is right.
+ *
+ * The file is JSON (strict: see client/proto.h), `plugins/NAME/NAME.json`. Unknown fields are
+ * refused by name. Every expression is one of plugins/expr.h over, in this order of slots:
+ * device attributes (plugins/device.h), dims, params, derived values, and `dtype_bytes` (size of the
+ * swept dtype) last.
+ *
+ *   "tunerd": 1                       version of this form
+ *   "name", "summary"                 name: [a-z][a-z0-9_]{0,63}
+ *   "source": "NAME.cu"               optional; looked for in the plugin's folder, then kernels_src
+ *   "dims":    [{"name","meaning"}]   1..16
+ *   "shapes":  [{"M":1024,...}]       swept when none is given, >= 1
+ *   "shapes_cpu": [...]               optional: used instead of "shapes" on the emulated device
+ *   "dtypes":  ["f32",...]            of f64 f32 f16 bf16 tf32 i64 i32 i16 i8 u64 u32 u16 u8
+ *   "params":  [{"name","meaning","values":[16,32,{"value":2,"name":"xor"}]}]    1..32, values 1..64
+ *   "derived": [{"name","expr","meaning"}]                    may use what stands before it
+ *   "constraints": [{"expr","message"}]
+ *   "requires": [{"when":EXPR,"sm":EXPR,"arch_suffix":"a"}]   optional: where `when` holds the
+ *                     configuration is valid only where `sm` (e.g. "sm >= 80") holds
+ *   "buffers": [{"name","dtype","count":EXPR,"fill","role","zero_before"}]
+ *         dtype: as above, or "T" for the swept dtype; count: elements, 0 for "not needed";
+ *         fill: "uniform" [-1,1) | "small_int" -8..7 | "index" | "zero" | {"value":3};
+ *         role: in | out | inout | scratch; "in","out","inout" counts use dims only
+ *         "zero_before": true for a memset to 0 before the launches, inside the timed span
+ *   "launches": [{"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
+ *                 "cluster":[E,E,E],"cooperative":bool,"repeat":E,
+ *                 "args":[{"buffer":"A"} | {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]}
+ *                | {"memset":"C","byte":0,"when":EXPR}]       at least one; missing entries of
+ *                                                             grid and block are 1
+ *   "reference": {"defines":{"TUNE_REFERENCE":1},             passed instead of the params
+ *                 "buffers":[... role scratch or out ...],"launches":[...]}   exprs: device, dims
+ *   "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
+ *                "tolerance":{"factor":2,"unit":"f32","growth":"sqrt","terms":EXPR,"absolute":0}}]
+ *         |C - C_ref| <= absolute + factor * u * g(terms) * s, u = unit roundoff of `unit` (f32:
+ *         2^-24, f16: 2^-11, bf16: 2^-8, f64: 2^-53) or 0 for "exact"; g = 1, sqrt or linear;
+ *         s = the scale buffer's element (f64), or |C_ref| without one. NaN equals NaN only; an
+ *         infinity equals the same infinity only. Reference and scale buffers: f64, or C's dtype.
+ *   "default": {"BM":64,...} or a list; the first valid one is the default
+ *   "flops", "bytes": EXPR            per call, over dims and dtype_bytes
+ *   "compile_dims": ["K"]             dims passed as macros too (then the cubin depends on them)
+ *
+ * The source gets every param and compile dim as a macro NAME=value, and for the swept dtype
+ * TUNE_T=<C type> and TUNE_DTYPE_<F32>=1. */
+#ifndef TUNE_MANIFEST_H
+#define TUNE_MANIFEST_H
+
+#include "device.h"
+#include "error.h"
+#include "expr.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MANIFEST_VERSION 1
+#define MANIFEST_MAX_DIMS 16
+#define MANIFEST_MAX_PARAMS 32
+#define MANIFEST_MAX_VALUES 64
+#define MANIFEST_MAX_DERIVED 32
+#define MANIFEST_MAX_SLOTS                                                                         \
+    (DEVICE_ATTRIBUTE_COUNT + MANIFEST_MAX_DIMS + MANIFEST_MAX_PARAMS + MANIFEST_MAX_DERIVED + 1)
+#define MANIFEST_MAX_BYTES ((size_t)1 << 20)
+
+struct manifest_dim {
+    char *name, *meaning;
+};
+
+struct manifest_param {
+    char *name, *meaning;
+    size_t value_count;
+    int64_t values[MANIFEST_MAX_VALUES];
+    char *value_names[MANIFEST_MAX_VALUES]; /* NULL where the value is a plain integer */
+};
+
+struct manifest_derived {
+    char *name, *meaning;
+    struct expr *expr;
+};
+
+struct manifest_constraint {
+    struct expr *expr;
+    char *message;
+    size_t last_param; /* it can be checked once params 0..last_param are bound; SIZE_MAX: before any */
+    bool params_only;  /* reads no dim and no device attribute: must stand as a static_assert too */
+};
+
+struct manifest_requirement {
+    struct expr *when; /* NULL: always */
+    struct expr *sm;
+    char *arch_suffix; /* "a" or NULL */
+};
+
+enum buffer_role { BUFFER_IN, BUFFER_OUT, BUFFER_INOUT, BUFFER_SCRATCH };
+enum buffer_fill { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE };
+
+struct manifest_buffer {
+    char *name;
+    char *dtype; /* "T" stays "T" */
+    struct expr *count;
+    enum buffer_fill fill;
+    double fill_value;
+    enum buffer_role role;
+    bool zero_before;
+};
+
+struct manifest_arg {
+    size_t buffer;      /* index into the buffers in scope, SIZE_MAX for a scalar */
+    char *scalar;       /* "i32", "i64", "f32", ... */
+    struct expr *value; /* integer expression, or NULL: number */
+    double number;
+};
+
+struct manifest_launch {
+    bool is_memset;
+    size_t memset_buffer;
+    int memset_byte;
+    char *entry; /* a name, or a name expression such as k<float,16> */
+    struct expr *when, *grid[3], *block[3], *cluster[3], *shared_bytes, *repeat; /* NULL: default */
+    bool cooperative;
+    size_t arg_count;
+    struct manifest_arg *args;
+};
+
+enum tolerance_growth { GROWTH_NONE, GROWTH_SQRT, GROWTH_LINEAR };
+
+struct manifest_check {
+    size_t buffer, reference;
+    size_t scale; /* SIZE_MAX: |reference| */
+    double factor, unit_roundoff, absolute;
+    enum tolerance_growth growth;
+    struct expr *terms; /* NULL: 1 */
+    char *derivation;
+};
+
+struct manifest {
+    char *name, *summary, *source;
+    size_t dim_count, param_count, derived_count, constraint_count, requirement_count;
+    struct manifest_dim dims[MANIFEST_MAX_DIMS];
+    struct manifest_param params[MANIFEST_MAX_PARAMS];
+    struct manifest_derived derived[MANIFEST_MAX_DERIVED];
+    struct manifest_constraint *constraints;
+    struct manifest_requirement *requirements;
+    size_t shape_count, shape_cpu_count;
+    int64_t (*shapes)[MANIFEST_MAX_DIMS];
+    int64_t (*shapes_cpu)[MANIFEST_MAX_DIMS];
+    size_t dtype_count;
+    char **dtypes;
+    /* Buffers of the kernel come first, those of the reference after them, one index space. */
+    size_t buffer_count, reference_buffer_count;
+    struct manifest_buffer *buffers;
+    size_t launch_count, reference_launch_count;
+    struct manifest_launch *launches, *reference_launches;
+    json_t *reference_defines;
+    size_t check_count;
+    struct manifest_check *checks;
+    size_t default_count;
+    int64_t (*defaults)[MANIFEST_MAX_PARAMS];
+    struct expr *flops, *bytes;
+    size_t compile_dim_count;
+    size_t compile_dims[MANIFEST_MAX_DIMS]; /* indices into dims */
+    char *canonical; /* compact JSON with sorted keys: the manifest's part of the fingerprint */
+};
+
+/* Reads a manifest's text. New, or NULL with the field that is wrong. `file` names it in errors. */
+struct manifest *manifest_create(
+    const char *text, size_t length, const char *file, struct tune_error *err);
+void manifest_destroy(struct manifest *manifest);
+
+/* Slot numbers: device attributes, dims, params, derived, dtype_bytes. */
+size_t manifest_dim_slot(const struct manifest *manifest, size_t dim);
+size_t manifest_param_slot(const struct manifest *manifest, size_t param);
+size_t manifest_derived_slot(const struct manifest *manifest, size_t derived);
+size_t manifest_dtype_bytes_slot(const struct manifest *manifest);
+
+/* Fills slots[] from device, dims and dtype (params and derived stay 0). */
+void manifest_bind(const struct manifest *manifest, const struct device_info *device,
+    const int64_t *dims, const char *dtype, int64_t *slots);
+
+/* Index of a name, or SIZE_MAX. */
+size_t manifest_find_dim(const struct manifest *manifest, const char *name);
+size_t manifest_find_param(const struct manifest *manifest, const char *name);
+bool manifest_has_dtype(const struct manifest *manifest, const char *dtype);
+
+/* A param's value from JSON (an integer, or a value's name) or from text; it must be one of the
+ * listed values. Strings such as "0x10" or " 16" are refused. */
+int manifest_param_value(const struct manifest_param *param, const json_t *json, int64_t *value,
+    struct tune_error *err);
+int manifest_param_value_text(const struct manifest_param *param, const char *text, int64_t *value,
+    struct tune_error *err);
+
+/* {"M":1024,...} -> dims, each >= 1 and all present; and back (new reference). */
+int manifest_shape_from_json(const struct manifest *manifest, const json_t *json, int64_t *dims,
+    struct tune_error *err);
+json_t *manifest_shape_to_json(const struct manifest *manifest, const int64_t *dims);
+
+/* A configuration as JSON (value names where there are names) and back: all params, no others. */
+int manifest_config_from_json(const struct manifest *manifest, const json_t *json,
+    int64_t *values, struct tune_error *err);
+json_t *manifest_config_to_json(const struct manifest *manifest, const int64_t *values);
+
+/* The canonical texts of keys: "M=1024,N=1024" and "BM=64,BN=64" (integers, manifest order).
+ * malloc'ed. */
+char *manifest_shape_text(const struct manifest *manifest, const int64_t *dims);
+char *manifest_config_text(const struct manifest *manifest, const int64_t *values);
+
+/* Bytes per element of a dtype; 0 for an unknown name. */
+int64_t dtype_bytes(const char *dtype);
+/* Its type in CUDA C++ ("float", "__half", ...); NULL for an unknown name. */
+const char *dtype_c_type(const char *dtype);
+
+/* The answer of `describe`: everything a person or program wants to see. New reference. */
+json_t *manifest_to_json(const struct manifest *manifest);
+
+#endif
