@@ -1,5 +1,5 @@
 /* See error.h. */
-#include "error.h"
+#include "client/error.h"
 
 #include <errno.h>
 #include <stdio.h>

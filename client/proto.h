@@ -11,7 +11,7 @@
 #ifndef TUNE_PROTO_H
 #define TUNE_PROTO_H
 
-#include "error.h"
+#include "client/error.h"
 
 #include <jansson.h>
 #include <stdbool.h>

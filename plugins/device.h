@@ -5,7 +5,7 @@
 #ifndef TUNE_DEVICE_H
 #define TUNE_DEVICE_H
 
-#include "error.h"
+#include "client/error.h"
 
 #include <jansson.h>
 #include <stdint.h>

@@ -9,7 +9,7 @@
 #ifndef TUNE_EXPR_H
 #define TUNE_EXPR_H
 
-#include "error.h"
+#include "client/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

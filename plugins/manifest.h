@@ -45,7 +45,7 @@
 #define TUNE_MANIFEST_H
 
 #include "device.h"
-#include "error.h"
+#include "client/error.h"
 #include "expr.h"
 
 #include <jansson.h>

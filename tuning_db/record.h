@@ -8,7 +8,7 @@
 #ifndef TUNE_RECORD_H
 #define TUNE_RECORD_H
 
-#include "error.h"
+#include "client/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

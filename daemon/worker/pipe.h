@@ -5,12 +5,15 @@
  * that breaks these rules counts as the worker's death (outcome crashed).
  *
  * Command line:  tune-worker compile|bench [--device ORDINAL_OR_UUID] [--cuda DIR]
+ *                tune-worker devices        a devices hello on the pipe, then exit
  *                tune-worker probe          one line of JSON on standard output for `doctor`, exit
  *
  * compile hello: {"hello":"compile","pipe":1,"pid","nvrtc":"13.0","nvrtc_path","include":DIR|null,
  *                 "archs":[75,80,...],"emulated":bool}
  *                or {"hello":"compile","pipe":1,"error":"sentence what to do"} and the process ends.
  *                The hello comes after a self-test compile, so a missing companion library shows.
+ * devices hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's order (as
+ *                CUDA_VISIBLE_DEVICES leaves them), or with "error"; makes no context.
  * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
  *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying again
  *                later may help.
