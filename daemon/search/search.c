@@ -1,0 +1,102 @@
+/* See search.h. */
+#include "daemon/search/search.h"
+
+#include "daemon/xmalloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct search_strategy search_exhaustive, search_random;
+
+const struct search_strategy *const search_strategies[] = {
+    &search_exhaustive,
+    &search_random,
+    NULL,
+};
+
+struct search {
+    const struct search_strategy *strategy;
+    void *state;
+    size_t budget, tried_count;
+    uint8_t *tried; /* a bit per configuration */
+};
+
+static const struct search_strategy *find(const char *name, struct tune_error *err)
+{
+    char names[160] = "";
+    for (size_t i = 0; search_strategies[i] != NULL; i++) {
+        if (strcmp(search_strategies[i]->name, name) == 0)
+            return search_strategies[i];
+        strncat(names, i ? ", " : "", sizeof names - strlen(names) - 1);
+        strncat(names, search_strategies[i]->name, sizeof names - strlen(names) - 1);
+    }
+    tune_fail(err, TUNE_EINVAL, "there is no strategy \"%.40s\"; there are: %s", name, names);
+    return NULL;
+}
+
+int search_check_name(const char *strategy, struct tune_error *err)
+{
+    return find(strategy, err) ? 0 : -1;
+}
+
+struct search *search_create(const char *strategy, const struct space *space, uint64_t seed,
+    size_t budget, struct tune_error *err)
+{
+    const struct search_strategy *found = find(strategy, err);
+    if (found == NULL)
+        return NULL;
+    size_t count = space_count(space);
+    struct search *search = xcalloc(1, sizeof *search);
+    search->strategy = found;
+    search->budget = budget < count ? budget : count;
+    search->tried = xcalloc((count + 7) / 8, 1);
+    search->state = found->create(space, seed, search->budget);
+    return search;
+}
+
+void search_destroy(struct search *search)
+{
+    if (search == NULL)
+        return;
+    search->strategy->destroy(search->state);
+    free(search->tried);
+    free(search);
+}
+
+static bool is_tried(const struct search *search, size_t index)
+{
+    return search->tried[index / 8] >> (index % 8) & 1;
+}
+
+void search_mark_tried(struct search *search, size_t index)
+{
+    if (is_tried(search, index))
+        return;
+    search->tried[index / 8] |= (uint8_t)(1 << (index % 8));
+    search->tried_count++;
+}
+
+enum search_step search_next(struct search *search, size_t *index)
+{
+    while (search->tried_count < search->budget) {
+        enum search_step step = search->strategy->next(search->state, index);
+        if (step != SEARCH_PROPOSED)
+            return step;
+        if (is_tried(search, *index))
+            continue;
+        search_mark_tried(search, *index);
+        return SEARCH_PROPOSED;
+    }
+    return SEARCH_DONE;
+}
+
+void search_report(struct search *search, size_t index, enum outcome outcome, double median_ns)
+{
+    if (search->strategy->report != NULL)
+        search->strategy->report(search->state, index, outcome, median_ns);
+}
+
+size_t search_total(const struct search *search)
+{
+    return search->budget;
+}

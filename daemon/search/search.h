@@ -1,0 +1,53 @@
+/* Which configuration to try next: strategies behind one small interface, pure and seeded.
+ *
+ * A strategy proposes indices of a space and is told what became of them, in any order and with any
+ * delay; it may ask to wait for reports before it proposes more. The same seed and the same reports
+ * give the same proposals on any machine: no floating-point library call takes part in a decision.
+ *
+ * To add a strategy: a file beside this one with a `const struct search_strategy`, and a line in the table
+ * in search.c. */
+#ifndef TUNE_SEARCH_H
+#define TUNE_SEARCH_H
+
+#include "plugins/space.h"
+#include "tuning_db/record.h"
+
+struct search;
+
+enum search_step {
+    SEARCH_PROPOSED, /* *index is the next configuration to try */
+    SEARCH_WAIT,     /* nothing until something outstanding is reported */
+    SEARCH_DONE,
+};
+
+struct search_strategy {
+    const char *name, *summary;
+    void *(*create)(const struct space *space, uint64_t seed, size_t budget);
+    enum search_step (*next)(void *state, size_t *index);
+    void (*report)(void *state, size_t index, enum outcome outcome, double median_ns); /* may be NULL */
+    void (*destroy)(void *state);
+};
+
+/* All strategies, ended by one without a name. */
+extern const struct search_strategy *const search_strategies[];
+
+/* New, or NULL with TUNE_EINVAL naming the strategies there are. `budget`: evaluations at most. The space is
+ * borrowed for the search's life. */
+struct search *search_create(const char *strategy, const struct space *space, uint64_t seed,
+    size_t budget, struct tune_error *err);
+void search_destroy(struct search *search);
+
+/* Whether a strategy of that name exists; otherwise TUNE_EINVAL with the list. */
+int search_check_name(const char *strategy, struct tune_error *err);
+
+/* Never proposes an index twice, nor one that was marked as tried. */
+enum search_step search_next(struct search *search, size_t *index);
+/* The configuration was tried for another reason (the default, an earlier run): it counts against the
+ * budget. */
+void search_mark_tried(struct search *search, size_t index);
+void search_report(struct search *search, size_t index, enum outcome outcome, double median_ns);
+
+/* How many evaluations this search will make at most. */
+size_t search_total(const struct search *search);
+
+#endif
