@@ -10,13 +10,13 @@
  *
  * compile hello: {"hello":"compile","pipe":1,"pid","nvrtc":"13.0","nvrtc_path","include":DIR|null,
  *                 "archs":[75,80,...],"emulated":bool}
- *                or {"hello":"compile","pipe":1,"error":"sentence what to do"} and the process ends.
- *                The hello comes after a self-test compile, so a missing companion library shows.
- * devices hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's order (as
+ *                or {"hello":"compile","pipe":1,"error":"sentence what to do"} and the process
+ * ends. The hello comes after a self-test compile, so a missing companion library shows. devices
+ * hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's order (as
  *                CUDA_VISIBLE_DEVICES leaves them), or with "error"; makes no context.
  * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
- *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying again
- *                later may help.
+ *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying
+ * again later may help.
  *
  * Requests carry "id"; answers repeat it.
  *
@@ -32,7 +32,8 @@
  * {"id","op":"setup","session":N,"harness":BASE64 (image of kernels_src/harness.cu),
  *  "reference_image":BASE64,"reference_names":{...},"buffers":[plan_buffers],
  *  "reference":plan_reference,"seed":N,"hooks":PATH|null}
- *   Allocates and fills inputs (seed), runs the reference, keeps both. Replaces any earlier session.
+ *   Allocates and fills inputs (seed), runs the reference, keeps both. Replaces any earlier
+ * session.
  *   -> {"id","ok":true,"setup_ms"} | {"id","ok":false,"outcome":WORD,"error":"sentence"}
  *
  * {"id","op":"bench","session":N,"image":BASE64,"names":{...},"buffers":[plan_buffers with this
@@ -54,8 +55,9 @@
  *
  * Watchdog: each blocking driver step of bench and confirm has a deadline (deadline_ms for a launch
  * and what waits on it; 10 s for loads and allocations). Past it the worker answers
- * {"id","outcome":"timeout","error":"...","sticky":true} from its watchdog thread and ends by SIGKILL
- * on itself. While a request runs the daemon has a wider deadline of its own as second line. */
+ * {"id","outcome":"timeout","error":"...","sticky":true} from its watchdog thread and ends by
+ * SIGKILL on itself. While a request runs the daemon has a wider deadline of its own as second
+ * line. */
 #ifndef TUNE_WORKER_PIPE_H
 #define TUNE_WORKER_PIPE_H
 
