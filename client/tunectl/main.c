@@ -1,0 +1,199 @@
+/* tunectl: the command line of tunerd. The table of commands is the help and the grammar (args.h);
+ * each command is one function in the file of its family. */
+#include "tunectl.h"
+#include "print.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct command commands[] = {
+    {"sweep",
+        "KERNEL [--shape DIMS]... [--shapes-file FILE] [--dtype T] [--mode cold|warm] "
+        "[--strategy S] [--budget LIMITS]... [--seed N] [--device D] [--param NAME=VALUES]... "
+        "[--deadline-ms N] [--no-cache] [--detach]",
+        "measure the kernel's configurations and keep the best", run_sweep},
+    {"get",
+        "KERNEL --shape DIMS [--dtype T] [--arch SM] [--gpu NAME] [--mode cold|warm] [--policy P] "
+        "[--cubin FILE]",
+        "the best known launch for a shape", run_get},
+    {"kernels", "", "what there is to tune", run_kernels},
+    {"describe", "KERNEL", "a kernel's dimensions, parameters, constraints and default",
+        run_describe},
+    {"records", "[KERNEL] [--outcome WORD] [--job JOB] [--limit N]",
+        "measurements in the database, newest first", run_records},
+    {"jobs", "", "sweeps that wait, run, or have ended", run_jobs},
+    {"watch", "[JOB]", "follow one job, or all of them, as they go", run_watch},
+    {"cancel", "JOB", "end a job; what it measured is kept", run_cancel},
+    {"devices", "", "the GPUs that the daemon sees", run_devices},
+    {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
+    {NULL, NULL, NULL, NULL},
+};
+
+/* Legend of the options, for `tunectl COMMAND --help`. */
+static const struct legend {
+    const char *option, *meaning;
+} legends[] = {
+    {"--shape", "M=4096,N=4096,K=4096; default for sweep: the manifest's shapes"},
+    {"--shapes-file", "one shape per line, or a JSON list of objects; - is standard input"},
+    {"--dtype", "f32, f16, bf16, ...; default: the manifest's first"},
+    {"--mode", "cold (L2 flushed before each run, the default) or warm"},
+    {"--strategy", "how to choose the next configuration; default: the daemon's choice"},
+    {"--budget", "evals=N, seconds=N, or both with a comma"},
+    {"--seed", "of the search and of the inputs; the same seed asks in the same order"},
+    {"--device", "ordinal or UUID of the GPU (see tunectl devices)"},
+    {"--param", "only these values of a parameter: BM=32,64 or SWIZZLE=xor; may be repeated"},
+    {"--deadline-ms", "a candidate that runs longer is killed (outcome timeout)"},
+    {"--no-cache", "compile without NVRTC's own disk cache, to measure compile times"},
+    {"--detach", "print the job's id and leave it running"},
+    {"--arch", "sm_90, ... or cpu; default: the attached GPU's"},
+    {"--gpu", "a GPU's name; its own records are preferred to others of the same arch"},
+    {"--policy", "cached, nearest (default), tune (nearest, and sweep in the background), wait"},
+    {"--cubin", "write the compiled kernel to this file"},
+    {"--outcome", "ok, invalid, compile_failed, over_limits, launch_failed, wrong_result, timeout, "
+                  "crashed"},
+    {"--job", "of this job only"},
+    {"--limit", "at most so many"},
+};
+
+/* --- help ------------------------------------------------------------------------------------- */
+
+static void print_usage(const struct command *command, FILE *file)
+{
+    if (command != NULL)
+        fprintf(file, "usage: tunectl [--socket PATH] [--json] %s%s%s\n", command->name,
+            command->pattern[0] ? " " : "", command->pattern);
+    else
+        fprintf(file, "usage: tunectl [--socket PATH] [--json] COMMAND ...   (tunectl --help)\n");
+}
+
+static void print_command_help(const struct command *command)
+{
+    print_usage(command, stdout);
+    printf("\n%s: %s\n", command->name, command->summary);
+    struct table table;
+    table_init(&table, "<<");
+    for (size_t i = 0; i < sizeof legends / sizeof legends[0]; i++) {
+        const char *at = strstr(command->pattern, legends[i].option);
+        char after = at ? at[strlen(legends[i].option)] : '\0';
+        if (after != ' ' && after != ']')
+            continue;
+        table_add(&table, legends[i].option);
+        table_add(&table, legends[i].meaning);
+    }
+    if (table.count > 0)
+        putchar('\n');
+    table_print(&table, "  ", stdout);
+    table_finish(&table);
+}
+
+static void print_help(void)
+{
+    printf(
+        "tunectl finds, shows and hands out the best launch configurations of CUDA kernels.\n\n");
+    print_usage(NULL, stdout);
+    putchar('\n');
+    struct table table;
+    table_init(&table, "<<");
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        table_add(&table, c->name);
+        table_add(&table, c->summary);
+    }
+    table_print(&table, "  ", stdout);
+    table_finish(&table);
+    printf(
+        "\n"
+        "  --socket PATH  the daemon's socket; default: TUNE_SOCKET, the user's, the system's\n"
+        "  --json         one JSON value on standard output, messages on standard error\n"
+        "  --version      this program's version\n\n"
+        "\"tunectl COMMAND --help\" tells a command's options. A daemon is started for you when\n"
+        "none answers, unless --socket is given or TUNE_AUTOSTART=0.\n"
+        "Exit status: 0 done, 1 the thing asked for failed, 2 usage, 3 no daemon.\n");
+}
+
+/* --- the daemon ------------------------------------------------------------------------------- */
+
+int ctl_connect(struct tunectl *ctl, bool may_start, struct tune_error *err)
+{
+    struct tune_error why = {0};
+    if (tune_connect(ctl->socket, &ctl->client, &why) == 0)
+        return 0;
+    const char *wish = getenv("TUNE_AUTOSTART");
+    bool is_forbidden = wish != NULL && strcmp(wish, "0") == 0;
+    if (why.code != TUNE_ENODAEMON || !may_start || is_forbidden || ctl->socket != NULL)
+        return tune_fail(err, why.code, "%s", why.text);
+    fputs("tunectl: no daemon answers; starting one\n", stderr);
+    if (tune_autostart(err))
+        return -1;
+    return tune_connect(NULL, &ctl->client, err);
+}
+
+int ctl_ask(struct tunectl *ctl, const char *method, json_t *params, json_t **result,
+    struct tune_error *err)
+{
+    if (ctl_connect(ctl, true, err)) {
+        json_decref(params);
+        return -1;
+    }
+    return tune_request(ctl->client, method, params, result, err);
+}
+
+int ctl_fail(const struct tunectl *ctl, const struct tune_error *err)
+{
+    fputs("tunectl: ", stderr);
+    print_clean(stderr, err->text);
+    putc('\n', stderr);
+    if (ctl->is_json) {
+        json_t *value = json_pack(
+            "{s:{s:s, s:s}}", "error", "code", tune_code_word(err->code), "message", err->text);
+        print_json(value);
+        json_decref(value);
+    }
+    return err->code == TUNE_ENODAEMON ? CTL_NO_DAEMON : CTL_FAILED;
+}
+
+/* --- main ------------------------------------------------------------------------------------- */
+
+static int usage_error(const struct args *args, const struct tune_error *err)
+{
+    fputs("tunectl: ", stderr);
+    print_clean(stderr, err->text);
+    putc('\n', stderr);
+    print_usage(args->command, stderr);
+    return CTL_USAGE;
+}
+
+/* Output that could not be written is a failure, also when the disk or the reader is gone. */
+static int check_output(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    perror("tunectl: cannot write the output");
+    return status == CTL_DONE ? CTL_FAILED : status;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    struct args args;
+    struct tune_error err = {0};
+    int status = CTL_DONE;
+    struct tunectl ctl = {0};
+    if (args_parse(&args, argc, argv, commands, &err)) {
+        status = usage_error(&args, &err);
+    } else if (args.wants_version) {
+        printf("tunectl %s\n", TUNE_VERSION);
+    } else if (args.wants_help && args.command != NULL) {
+        print_command_help(args.command);
+    } else if (args.wants_help) {
+        print_help();
+    } else {
+        ctl.socket = args.socket;
+        ctl.is_json = args.is_json;
+        status = args.command->run(&ctl, &args);
+    }
+    tune_disconnect(ctl.client);
+    args_finish(&args);
+    return check_output(status);
+}
