@@ -1,0 +1,89 @@
+/* The tuning of one kernel for one shape: from the space to a confirmed best.
+ *
+ * Design. One direction: space -> search -> image -> bench -> sample row -> search is told -> confirmation
+ * -> best row -> on_done. Several candidates compile ahead while one is measured; both queues are bounded.
+ *
+ *  - Every finished candidate is committed before anybody is told of it, and the next candidate is
+ *    measured only after that, so a kill at any point costs at most the one in flight. The mark that names
+ *    the candidate in flight is committed together with the previous row, before its launch: a candidate
+ *    that takes the whole daemon down is counted as one attempt after the restart.
+ *  - The measuring method is chosen from the default, which goes first, and held for all.
+ *  - Two candidates with equal image and launches are one: the second follows the first and gets its result.
+ *  - Confirmation measures the top candidates and the default interleaved, on fresh inputs. A row counts as
+ *    confirmed only if it is not slower than the default beside it.
+ *
+ * Callbacks arrive in any order; each ends in pump(), which looks at the state and starts whatever can be
+ * started. tuning_pump.c is that state machine; tuning_row.c writes rows, tuning_history.c reads earlier
+ * ones, tuning_confirm.c confirms, tuning_result.c tells. */
+#ifndef TUNE_TUNING_H
+#define TUNE_TUNING_H
+
+#include "daemon/image.h"
+#include "daemon/sched.h"
+#include "daemon/writer.h"
+#include "plugins/registry.h"
+#include "plugins/space.h"
+
+#define TUNING_ATTEMPTS_MAX 2 /* a candidate that killed a worker this often is never tried again */
+#define TUNING_READY_MAX 64   /* compiled, waiting for the GPU */
+#define TUNING_CONFIRM_MAX 8  /* candidates in the confirmation, the default not counted */
+#define TUNING_DEADLINE_MS 5000
+#define TUNING_SAMPLE_BUDGET_MS 300
+#define TUNING_SAMPLES_MAX 200
+
+/* What all tunings share; borrowed. */
+struct tuning_deps {
+    uv_loop_t *loop;
+    struct sched *sched;
+    struct images *images;
+    struct tuning_db *db;
+    struct writer *writer;
+    const struct image_source *harness;
+    unsigned compile_ahead; /* compiles under way per tuning at most */
+    const char *host;
+};
+
+struct tuning_spec {
+    struct plugin *plugin; /* a reference is taken */
+    size_t device;
+    int64_t dims[MANIFEST_MAX_DIMS];
+    const char *dtype, *mode, *strategy; /* copied */
+    struct space_filter filter;
+    bool has_filter;
+    size_t budget_evals;    /* SIZE_MAX: none */
+    double budget_seconds;  /* 0: none */
+    uint64_t seed, input_seed;
+    const char *job; /* id, copied: names the runs "<job>/search" and "<job>/confirm" */
+    uint64_t deadline_ms;
+    bool no_nvrtc_cache;
+};
+
+enum tuning_end { TUNING_DONE, TUNING_FAILED, TUNING_CANCELED };
+
+struct tuning_progress {
+    const char *phase; /* "preparing", "searching", "confirming" */
+    size_t done, total;
+    double best_ns, default_ns; /* 0: none yet */
+    double configs_per_s, elapsed_s;
+};
+
+struct tuning;
+
+struct tuning_callbacks {
+    void (*on_progress)(const struct tuning_progress *progress, void *context);
+    /* The last call. result: borrowed, the shape of `sweep --json`, NULL only if nothing was begun. */
+    void (*on_done)(enum tuning_end end, const struct tune_error *err, json_t *result, void *context);
+    void *context;
+};
+
+struct tuning *tuning_start(const struct tuning_deps *deps, const struct tuning_spec *spec,
+    const struct tuning_callbacks *callbacks);
+
+/* Ends early with what there is; on_done follows, later. */
+void tuning_cancel(struct tuning *tuning);
+
+/* The daemon stops: no further callback, no further row; memory goes when its last task has returned. What
+ * was committed is found again by the next start. */
+void tuning_abandon(struct tuning *tuning);
+
+#endif

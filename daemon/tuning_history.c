@@ -1,0 +1,139 @@
+/* What earlier runs know: rows of this very run (the daemon was restarted), candidates that must not be tried
+ * again, and the measuring method that this key is held to. Runs on a pool thread, before anything else. */
+#include "daemon/tuning_internal.h"
+
+#include "daemon/xmalloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Values of a canonical text "BM=64,BN=64"; false when it is not of this manifest. */
+static bool parse_config(const struct manifest *manifest, const char *text, int64_t *values)
+{
+    for (size_t i = 0; i < manifest->param_count; i++) {
+        size_t length = strlen(manifest->params[i].name);
+        if (strncmp(text, manifest->params[i].name, length) != 0 || text[length] != '=')
+            return false;
+        char *end;
+        values[i] = strtoll(text + length + 1, &end, 10);
+        bool is_last = i + 1 == manifest->param_count;
+        if (*end != (is_last ? '\0' : ','))
+            return false;
+        text = end + 1;
+    }
+    return true;
+}
+
+static size_t index_of_text(const struct tuning *tuning, const char *text)
+{
+    int64_t values[MANIFEST_MAX_PARAMS];
+    return parse_config(tuning->manifest, text, values) ? space_find(tuning->space, values) : SIZE_MAX;
+}
+
+static struct known *add_known(struct tuning *tuning)
+{
+    /* Grows at powers of two. */
+    if ((tuning->known_count & (tuning->known_count - 1)) == 0)
+        tuning->known = xrealloc(tuning->known,
+            (tuning->known_count ? tuning->known_count * 2 : 1) * sizeof *tuning->known);
+    struct known *known = &tuning->known[tuning->known_count++];
+    *known = (struct known) { 0 };
+    return known;
+}
+
+static int on_sample(const struct sample *sample, void *context)
+{
+    struct tuning *tuning = context;
+    if (strcmp(sample->gpu_uuid, tuning->device.uuid) != 0)
+        return 0;
+    if (sample->outcome == OUTCOME_OK && tuning->method[0] == '\0')
+        snprintf(tuning->method, sizeof tuning->method, "%s", sample->method);
+    bool is_this_run = strcmp(sample->run, tuning->run_search) == 0;
+    bool is_bad = sample->is_final
+        && (sample->outcome == OUTCOME_CRASHED || sample->outcome == OUTCOME_TIMEOUT);
+    if (!is_this_run && !is_bad)
+        return 0;
+    size_t index = index_of_text(tuning, sample->config);
+    if (index == SIZE_MAX)
+        return 0;
+    struct known *known = add_known(tuning);
+    known->index = index;
+    known->is_this_run = is_this_run;
+    known->is_final = sample->is_final;
+    known->outcome = sample->outcome;
+    known->attempts = sample->attempts;
+    known->median_ns = sample->median_ns;
+    known->lo_ns = sample->lo_ns;
+    known->hi_ns = sample->hi_ns;
+    return 0;
+}
+
+static int compare_known(const void *left, const void *right)
+{
+    const struct known *a = left, *b = right;
+    if (a->index != b->index)
+        return a->index < b->index ? -1 : 1;
+    return (int)b->is_this_run - (int)a->is_this_run;
+}
+
+/* The candidate that was being measured when the last daemon ended counts as tried once: it may have been
+ * the reason. */
+static void read_mark(struct tuning *tuning)
+{
+    char name[64];
+    void *bytes = NULL;
+    size_t count = 0;
+    snprintf(name, sizeof name, "mark/%s", tuning->job);
+    struct tune_error err = { 0 };
+    if (tuning_db_job(tuning->deps.db, name, &bytes, &count, &err) != 0)
+        return;
+    char *text = xasprintf("%.*s", (int)count, (const char *)bytes);
+    free(bytes);
+    size_t index = index_of_text(tuning, text);
+    free(text);
+    if (index == SIZE_MAX)
+        return;
+    for (size_t i = 0; i < tuning->known_count; i++) {
+        struct known *known = &tuning->known[i];
+        if (known->index != index || !known->is_this_run)
+            continue;
+        if (!known->is_final)
+            known->attempts++;
+        return;
+    }
+    struct known *known = add_known(tuning);
+    known->index = index;
+    known->is_this_run = true;
+    known->outcome = OUTCOME_CRASHED;
+    known->attempts = 1;
+}
+
+void tuning_read_history(struct tuning *tuning)
+{
+    tuning->space = space_create(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype,
+        tuning->has_filter ? &tuning->filter : NULL, &tuning->error);
+    if (tuning->space == NULL)
+        return;
+    if (tuning_db_walk_samples(tuning->deps.db, &tuning->key, on_sample, tuning, &tuning->error))
+        return;
+    read_mark(tuning);
+    if (tuning->known_count > 0)
+        qsort(tuning->known, tuning->known_count, sizeof *tuning->known, compare_known);
+}
+
+const struct known *tuning_known(const struct tuning *tuning, size_t index, bool this_run)
+{
+    size_t low = 0, high = tuning->known_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (tuning->known[middle].index < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < tuning->known_count && tuning->known[low].index == index; low++)
+        if (tuning->known[low].is_this_run == this_run)
+            return &tuning->known[low];
+    return NULL;
+}

@@ -1,0 +1,150 @@
+/* What the files of tuning share; see tuning.h. */
+#ifndef TUNE_TUNING_INTERNAL_H
+#define TUNE_TUNING_INTERNAL_H
+
+#include "daemon/search/search.h"
+#include "daemon/tuning.h"
+
+enum tuning_state {
+    STATE_BUILDING,   /* space and history are read on a pool thread */
+    STATE_SEARCHING,
+    STATE_CONFIRMING, /* images of the finalists, then the confirmation itself */
+    STATE_PUBLISHING, /* confirmed rows and `best` are on their way to the disk */
+    STATE_OVER,       /* on_done was called */
+};
+
+enum candidate_state {
+    CANDIDATE_COMPILING,
+    CANDIDATE_FOLLOWING, /* waits for its equal */
+    CANDIDATE_READY,
+    CANDIDATE_BENCHING,
+    CANDIDATE_COMMITTING,
+    CANDIDATE_DONE,
+};
+
+struct candidate {
+    struct tuning *tuning;
+    size_t index; /* in the space */
+    enum candidate_state state;
+    struct candidate *next;   /* in the ready or the committing queue */
+    struct candidate *leader; /* the equal one that was first, or NULL */
+    json_t *package, *launches, *buffers; /* dropped once measured */
+    struct record_hash identity;          /* of image, launches and buffers */
+    unsigned attempts;
+    bool is_default, is_counted;
+    enum outcome outcome;
+    double median_ns, lo_ns, hi_ns;
+};
+
+/* A row of an earlier run, or of this one before a restart. */
+struct known {
+    size_t index;
+    bool is_this_run, is_final;
+    enum outcome outcome;
+    uint32_t attempts;
+    double median_ns, lo_ns, hi_ns;
+};
+
+struct candidate_queue {
+    struct candidate *first, **end;
+    size_t count;
+};
+
+struct tuning {
+    struct tuning_deps deps;
+    struct tuning_callbacks callbacks;
+    struct plugin *plugin;
+    const struct manifest *manifest;
+    size_t device_index;
+    struct device_info device;
+    int64_t dims[MANIFEST_MAX_DIMS];
+    char *dtype, *mode, *strategy, *job, *shape, *run_search, *run_confirm;
+    struct space_filter filter;
+    bool has_filter, no_nvrtc_cache;
+    size_t budget_evals;
+    double budget_seconds;
+    uint64_t seed, input_seed, deadline_ms, started_ns;
+    struct record_key key;
+
+    enum tuning_state state;
+    bool is_abandoned, is_canceled, is_cut; /* cut: the time budget has ended */
+    struct tune_error error;
+    int outstanding; /* pool work and open handles that keep the memory */
+    uv_work_t work;
+    uv_timer_t timer; /* time budget */
+    uv_async_t turn;  /* runs pump() outside the caller's stack */
+
+    struct space *space;
+    struct search *search;
+    struct known *known;
+    size_t known_count;
+    char method[8]; /* "event" or "graph", "" until chosen */
+    bool search_is_done, default_is_proposed;
+    size_t default_index;
+
+    json_t *harness, *reference, *setup; /* packages, and the request made of them */
+    uint64_t session;
+    unsigned setup_failures;
+
+    struct candidate **candidates; /* in order of proposal */
+    size_t candidate_count, candidate_room;
+    struct candidate **identities; /* open addressing, by identity */
+    size_t identity_room;
+    struct candidate_queue ready, committing;
+    struct candidate *benching, *best, *standard; /* standard: the default's candidate */
+    size_t compiling, following, counts[OUTCOME_COUNT], evaluations;
+
+    /* confirmation */
+    struct candidate *finalists[TUNING_CONFIRM_MAX + 1];
+    size_t finalist_count, finalist_images;
+    bool confirm_is_sent;
+    json_t *confirmed; /* results, by finalist */
+    double confirmed_lo[TUNING_CONFIRM_MAX + 1], confirmed_hi[TUNING_CONFIRM_MAX + 1],
+        confirmed_median[TUNING_CONFIRM_MAX + 1];
+    size_t confirmed_samples[TUNING_CONFIRM_MAX + 1];
+    bool has_confirmed;
+    json_t *messages; /* sentences for the person: via_ptx, disagreement of manifest and source, ... */
+};
+
+/* tuning.c: the state machine. */
+void tuning_pump(struct tuning *tuning);
+void tuning_fail(struct tuning *tuning, enum tune_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void tuning_over(struct tuning *tuning, enum tuning_end end);
+void tuning_message(struct tuning *tuning, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void tuning_request_image(struct tuning *tuning, const struct candidate *candidate,
+    image_callback callback, void *context);
+bool tuning_is_waiting(const struct tuning *tuning); /* something of the search is outstanding */
+
+/* tuning_history.c: runs on a pool thread; reads the database, fills known, method, space. */
+void tuning_read_history(struct tuning *tuning);
+const struct known *tuning_known(const struct tuning *tuning, size_t index, bool this_run);
+
+/* tuning_row.c */
+struct row {
+    const struct candidate *candidate;
+    const char *run;
+    enum outcome outcome;
+    bool is_final, is_confirmed;
+    const json_t *answer; /* of the worker, or NULL */
+    const char *detail;   /* a sentence for failures, or NULL: the answer's */
+    const char *same_as;
+    const char *log;      /* the compiler's, or NULL */
+    size_t log_bytes;
+    double median_ns, lo_ns, hi_ns; /* used where there is no answer */
+};
+/* Adds the row to the open batch. */
+void tuning_add_row(struct tuning *tuning, const struct row *row);
+/* Names the candidate that is about to be launched, in the open batch; NULL: none. */
+void tuning_add_mark(struct tuning *tuning, const struct candidate *candidate);
+
+/* tuning_confirm.c */
+void tuning_confirm(struct tuning *tuning); /* starts, or goes on with, the confirmation */
+json_t *tuning_setup_request(struct tuning *tuning, uint64_t session, uint64_t input_seed);
+uint64_t tuning_new_session(void);
+
+/* tuning_result.c */
+json_t *tuning_result(const struct tuning *tuning); /* new reference */
+
+#endif

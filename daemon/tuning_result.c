@@ -1,0 +1,165 @@
+/* The result of a tuning in the form of `tunectl sweep --json`. */
+#include "daemon/tuning_internal.h"
+
+#include "daemon/xmalloc.h"
+#include "plugins/plan.h"
+
+#include <stdlib.h>
+
+/* What is reported of one candidate: from the confirmation where it took part. */
+struct figures {
+    const struct candidate *candidate;
+    double median_ns, lo_ns, hi_ns;
+    size_t samples;
+};
+
+static json_t *config_json(const struct tuning *tuning, const struct candidate *candidate)
+{
+    int64_t values[MANIFEST_MAX_PARAMS];
+    space_config(tuning->space, candidate->index, values);
+    return manifest_config_to_json(tuning->manifest, values);
+}
+
+static json_t *figures_json(const struct tuning *tuning, const struct figures *figures)
+{
+    return json_pack("{s:o, s:f, s:[f, f]}", "config", config_json(tuning, figures->candidate),
+        "median_ns", figures->median_ns, "interval_ns", figures->lo_ns, figures->hi_ns);
+}
+
+static struct figures confirmed(const struct tuning *tuning, size_t index)
+{
+    return (struct figures) {
+        .candidate = tuning->finalists[index],
+        .median_ns = tuning->confirmed_median[index],
+        .lo_ns = tuning->confirmed_lo[index],
+        .hi_ns = tuning->confirmed_hi[index],
+        .samples = tuning->confirmed_samples[index],
+    };
+}
+
+static struct figures unconfirmed(const struct candidate *candidate)
+{
+    return (struct figures) {
+        .candidate = candidate,
+        .median_ns = candidate->median_ns,
+        .lo_ns = candidate->lo_ns,
+        .hi_ns = candidate->hi_ns,
+    };
+}
+
+/* The winner by the rule of `best`: the lowest upper bound among those not slower than the default. */
+static bool find_winner(const struct tuning *tuning, size_t *winner)
+{
+    size_t last = tuning->finalist_count - 1;
+    bool has_default = tuning->finalists[last] == tuning->standard;
+    bool is_found = false;
+    for (size_t i = 0; i <= last; i++) {
+        if (has_default && tuning->confirmed_median[i] > tuning->confirmed_median[last])
+            continue;
+        if (!is_found || tuning->confirmed_hi[i] < tuning->confirmed_hi[*winner])
+            *winner = i;
+        is_found = true;
+    }
+    return is_found;
+}
+
+/* All that cannot be told apart from the winner, those with equal code and launches among them. */
+static json_t *ties_json(const struct tuning *tuning, size_t winner)
+{
+    json_t *ties = json_array();
+    for (size_t i = 0; i < tuning->finalist_count; i++) {
+        struct figures figures = confirmed(tuning, i);
+        if (i != winner && figures.lo_ns <= tuning->confirmed_hi[winner])
+            json_array_append_new(ties, figures_json(tuning, &figures));
+    }
+    for (size_t i = 0; i < tuning->candidate_count; i++) {
+        if (tuning->candidates[i]->leader != tuning->finalists[winner]
+            || !tuning->candidates[i]->is_counted)
+            continue;
+        struct figures figures = confirmed(tuning, winner);
+        figures.candidate = tuning->candidates[i];
+        json_array_append_new(ties, figures_json(tuning, &figures));
+    }
+    return ties;
+}
+
+static void add_rates(const struct tuning *tuning, json_t *result, double median_ns)
+{
+    double flops = 0, bytes = 0;
+    if (plan_work(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &flops, &bytes, NULL))
+        return;
+    json_object_set_new(result, "flops", json_real(flops));
+    json_object_set_new(result, "bytes", json_real(bytes));
+    if (median_ns <= 0)
+        return;
+    json_object_set_new(result, "tflops", json_real(flops / median_ns / 1e3));
+    json_object_set_new(result, "gbs", json_real(bytes / median_ns));
+    double peak_flops = device_peak_flops_f32(&tuning->device);
+    double peak_bytes = device_peak_bytes_per_s(&tuning->device);
+    if (peak_flops <= 0 || peak_bytes <= 0)
+        return;
+    double floor_s = flops / peak_flops > bytes / peak_bytes ? flops / peak_flops : bytes / peak_bytes;
+    json_object_set_new(result, "roofline", json_real(floor_s * 1e9 / median_ns));
+}
+
+static json_t *counts_json(const struct tuning *tuning)
+{
+    json_t *counts = json_object();
+    for (int i = 0; i < OUTCOME_COUNT; i++)
+        json_object_set_new(
+            counts, outcome_word(i), json_integer((json_int_t)tuning->counts[i]));
+    return counts;
+}
+
+static json_t *best_json(const struct tuning *tuning, double *median_ns)
+{
+    size_t winner = 0;
+    struct figures figures;
+    json_t *ties;
+    if (tuning->has_confirmed && find_winner(tuning, &winner)) {
+        figures = confirmed(tuning, winner);
+        ties = ties_json(tuning, winner);
+    } else if (tuning->best != NULL) {
+        figures = unconfirmed(tuning->best);
+        ties = json_array();
+    } else {
+        return json_null();
+    }
+    *median_ns = figures.median_ns;
+    json_t *best = figures_json(tuning, &figures);
+    json_object_set_new(best, "samples", json_integer((json_int_t)figures.samples));
+    json_object_set_new(best, "confirmed", json_boolean(tuning->has_confirmed));
+    json_object_set_new(best, "ties", ties);
+    return best;
+}
+
+static json_t *default_json(const struct tuning *tuning)
+{
+    const struct candidate *standard = tuning->standard;
+    if (standard == NULL)
+        return json_null();
+    size_t last = tuning->finalist_count - 1;
+    struct figures figures = unconfirmed(standard);
+    if (tuning->has_confirmed && tuning->finalists[last] == standard)
+        figures = confirmed(tuning, last);
+    if (!standard->is_counted || standard->outcome != OUTCOME_OK)
+        return json_pack("{s:o, s:n, s:s}", "config", config_json(tuning, standard), "median_ns",
+            "outcome", standard->is_counted ? outcome_word(standard->outcome) : "not measured");
+    return figures_json(tuning, &figures);
+}
+
+json_t *tuning_result(const struct tuning *tuning)
+{
+    double median_ns = 0;
+    json_t *best = best_json(tuning, &median_ns);
+    json_t *result = json_pack(
+        "{s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:o, s:o, s:o, s:s, s:s, s:I, s:O}", "kernel",
+        tuning->manifest->name, "dtype", tuning->dtype, "arch", tuning->device.arch, "shape",
+        manifest_shape_to_json(tuning->manifest, tuning->dims), "mode", tuning->mode, "evaluations",
+        (json_int_t)tuning->evaluations, "wall_s", (double)(uv_hrtime() - tuning->started_ns) / 1e9,
+        "counts", counts_json(tuning), "best", best, "default", default_json(tuning), "device",
+        tuning->device.name, "method", tuning->method, "space",
+        (json_int_t)space_count(tuning->space), "messages", tuning->messages);
+    add_rates(tuning, result, median_ns);
+    return result;
+}

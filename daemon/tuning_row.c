@@ -1,0 +1,133 @@
+/* Rows of `samples`: what a worker answered, put together with where and when it was measured. */
+#include "daemon/tuning_internal.h"
+
+#include "daemon/log.h"
+#include "daemon/xmalloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DETAIL_MAX 1024
+
+static double number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static uint32_t count(const json_t *object, const char *key)
+{
+    double value = number(object, key);
+    return value > 0 && value < UINT32_MAX ? (uint32_t)value : 0;
+}
+
+static void take_times(struct sample *sample, const struct row *row, float **samples)
+{
+    const json_t *answer = row->answer;
+    const json_t *interval = json_object_get(answer, "interval_ns");
+    const json_t *list = json_object_get(answer, "samples_ns");
+    if (!json_is_array(list)) {
+        sample->median_ns = row->median_ns;
+        sample->lo_ns = row->lo_ns;
+        sample->hi_ns = row->hi_ns;
+        return;
+    }
+    sample->median_ns = number(answer, "median_ns");
+    sample->lo_ns = json_number_value(json_array_get(interval, 0));
+    sample->hi_ns = json_number_value(json_array_get(interval, 1));
+    size_t total = json_array_size(list);
+    *samples = xcalloc(total, sizeof **samples);
+    for (size_t i = 0; i < total; i++)
+        (*samples)[i] = (float)json_number_value(json_array_get(list, i));
+    sample->samples_ns = *samples;
+    sample->sample_count = total;
+}
+
+static void take_clocks(struct sample *sample, const json_t *clocks)
+{
+    sample->sm_clock_mhz = count(clocks, "sm_mhz");
+    sample->memory_clock_mhz = count(clocks, "memory_mhz");
+    sample->temperature_c = count(clocks, "temperature_c");
+    sample->throttle_reasons
+        = (uint64_t)json_integer_value(json_object_get(clocks, "throttle_reasons"));
+}
+
+static int64_t now_unix_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static const char *detail_of(const struct row *row, char text[DETAIL_MAX])
+{
+    const char *detail = row->detail;
+    if (detail == NULL)
+        detail = json_string_value(json_object_get(row->answer, "error"));
+    snprintf(text, DETAIL_MAX, "%s", detail ? detail : "");
+    return text;
+}
+
+void tuning_add_row(struct tuning *tuning, const struct row *row)
+{
+    const struct candidate *candidate = row->candidate;
+    struct tuning_db_batch *batch = writer_batch(tuning->deps.writer);
+    int64_t values[MANIFEST_MAX_PARAMS];
+    space_config(tuning->space, candidate->index, values);
+    char *config = manifest_config_text(tuning->manifest, values);
+    char detail[DETAIL_MAX], log_id[33] = "";
+    float *samples = NULL;
+    const char *method = json_string_value(json_object_get(row->answer, "method"));
+    struct sample sample = {
+        .key = tuning->key,
+        .config = config,
+        .gpu_uuid = tuning->device.uuid,
+        .run = row->run,
+        .outcome = row->outcome,
+        .is_final = row->is_final,
+        .is_confirmed = row->is_confirmed,
+        .is_default = candidate->is_default,
+        .attempts = candidate->attempts,
+        .method = method ? method : tuning->method,
+        .registers = count(row->answer, "registers"),
+        .spill_bytes = count(row->answer, "spill_bytes"),
+        .static_shared_bytes = count(row->answer, "static_shared_bytes"),
+        .dynamic_shared_bytes = count(row->answer, "dynamic_shared_bytes"),
+        .same_as = row->same_as ? row->same_as : "",
+        .detail = detail_of(row, detail),
+        .gpu_name = tuning->device.name,
+        .host = tuning->deps.host,
+        .nvrtc = sched_compiler(tuning->deps.sched)->nvrtc,
+        .driver = (uint32_t)tuning->device.driver,
+        .via_ptx = json_is_true(json_object_get(candidate->package, "is_ptx")),
+        .time_unix_ms = now_unix_ms(),
+        .seed = tuning->input_seed,
+        .max_error = number(row->answer, "max_error"),
+    };
+    take_times(&sample, row, &samples);
+    take_clocks(&sample, json_object_get(row->answer, "clocks"));
+    if (row->log != NULL && row->log[0] != '\0'
+        && tuning_db_batch_log(batch, row->log, strlen(row->log), log_id) == 0)
+        sample.log_id = log_id;
+    if (tuning_db_batch_sample(batch, &sample))
+        log_warnx("%s: a result is too large to be stored", config);
+    free(samples);
+    free(config);
+}
+
+void tuning_add_mark(struct tuning *tuning, const struct candidate *candidate)
+{
+    char name[64];
+    snprintf(name, sizeof name, "mark/%s", tuning->job);
+    struct tuning_db_batch *batch = writer_batch(tuning->deps.writer);
+    if (candidate == NULL) {
+        tuning_db_batch_job(batch, name, NULL, 0);
+        return;
+    }
+    int64_t values[MANIFEST_MAX_PARAMS];
+    space_config(tuning->space, candidate->index, values);
+    char *config = manifest_config_text(tuning->manifest, values);
+    tuning_db_batch_job(batch, name, config, strlen(config));
+    free(config);
+}
