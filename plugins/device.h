@@ -42,11 +42,11 @@ enum device_attribute {
 };
 
 struct device_info {
-    char name[96];    /* "NVIDIA H200" */
-    char uuid[64];    /* "GPU-xxxxxxxx-xxxx-..." */
-    char arch[16];    /* "sm_90" or "cpu": what keys and protocol say */
-    int ordinal;      /* driver ordinal in the worker's view */
-    int driver;       /* 13000 for 13.0: the CUDA version that the driver supports */
+    char name[96]; /* "NVIDIA H200" */
+    char uuid[64]; /* "GPU-xxxxxxxx-xxxx-..." */
+    char arch[16]; /* "sm_90" or "cpu": what keys and protocol say */
+    int ordinal;   /* driver ordinal in the worker's view */
+    int driver;    /* 13000 for 13.0: the CUDA version that the driver supports */
     int64_t attributes[DEVICE_ATTRIBUTE_COUNT];
 };
 
@@ -55,6 +55,11 @@ extern const char *const device_attribute_names[DEVICE_ATTRIBUTE_COUNT];
 
 json_t *device_to_json(const struct device_info *device); /* new reference */
 int device_from_json(const json_t *json, struct device_info *device, struct tune_error *err);
+
+/* What is the same on every device of an architecture ("sm_90"): its limits per block, grid and
+ * multiprocessor. sms is 1, and clocks, L2 and memory are 0 (unknown). For answers about an
+ * architecture that is not attached. TUNE_ENOTFOUND for one that is not in the table. */
+int device_generic(const char *arch, struct device_info *device, struct tune_error *err);
 
 /* Peak rates by data sheet arithmetic, for the roofline; 0 when unknown (the emulated device). */
 double device_peak_flops_f32(const struct device_info *device);

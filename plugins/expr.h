@@ -28,8 +28,8 @@ struct expr *expr_create(
 void expr_destroy(struct expr *expr);
 
 /* Evaluates with slots[i] the value of names[i]. 0, or -1 with TUNE_EMATH. */
-int expr_eval(const struct expr *expr, const int64_t *slots, int64_t *result,
-    struct tune_error *err);
+int expr_eval(
+    const struct expr *expr, const int64_t *slots, int64_t *result, struct tune_error *err);
 
 /* The text it was compiled from (borrowed), and which slots it reads. */
 const char *expr_text(const struct expr *expr);

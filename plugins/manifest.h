@@ -1,9 +1,12 @@
 /* A kernel's manifest: what there is to tune, how to launch it, and how to know that it is right.
  *
  * The file is JSON (strict: see client/proto.h), `plugins/NAME/NAME.json`. Unknown fields are
- * refused by name. Every expression is one of plugins/expr.h over, in this order of slots:
- * device attributes (plugins/device.h), dims, params, derived values, and `dtype_bytes` (size of the
- * swept dtype) last.
+ * refused by name. Where EXPR or E stands, a JSON integer may stand too. Names of dims, params,
+ * derived values and buffers are C identifiers of at most 64 bytes, begin with a letter, and are
+ * distinct from each other (buffers apart), from device attributes and from functions; TUNE_ is
+ * reserved. Every expression is one of plugins/expr.h over, in this order of slots:
+ * device attributes (plugins/device.h), dims, params, derived values, and `dtype_bytes` (size of
+ * the swept dtype) last.
  *
  *   "tunerd": 1                       version of this form
  *   "name", "summary"                 name: [a-z][a-z0-9_]{0,63}
@@ -12,32 +15,35 @@
  *   "shapes":  [{"M":1024,...}]       swept when none is given, >= 1
  *   "shapes_cpu": [...]               optional: used instead of "shapes" on the emulated device
  *   "dtypes":  ["f32",...]            of f64 f32 f16 bf16 tf32 i64 i32 i16 i8 u64 u32 u16 u8
- *   "params":  [{"name","meaning","values":[16,32,{"value":2,"name":"xor"}]}]    1..32, values 1..64
- *   "derived": [{"name","expr","meaning"}]                    may use what stands before it
- *   "constraints": [{"expr","message"}]
- *   "requires": [{"when":EXPR,"sm":EXPR,"arch_suffix":"a"}]   optional: where `when` holds the
- *                     configuration is valid only where `sm` (e.g. "sm >= 80") holds
+ *   "params":  [{"name","meaning","values":[16,32,{"value":2,"name":"xor"}]}]    1..32,
+ * values 1..64 "derived": [{"name","expr","meaning"}]                    may use what stands before
+ * it "constraints": [{"expr","message"}] "requires": [{"when":EXPR,"sm":EXPR,"arch_suffix":"a"}]
+ * optional: where `when` holds the configuration is valid only where `sm` (e.g. "sm >= 80") holds
  *   "buffers": [{"name","dtype","count":EXPR,"fill","role","zero_before"}]
  *         dtype: as above, or "T" for the swept dtype; count: elements, 0 for "not needed";
  *         fill: "uniform" [-1,1) | "small_int" -8..7 | "index" | "zero" | {"value":3};
  *         role: in | out | inout | scratch; "in","out","inout" counts use dims only
+ *         (and dtype_bytes); "index" is 0,1,2,...
  *         "zero_before": true for a memset to 0 before the launches, inside the timed span
  *   "launches": [{"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
  *                 "cluster":[E,E,E],"cooperative":bool,"repeat":E,
- *                 "args":[{"buffer":"A"} | {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]}
- *                | {"memset":"C","byte":0,"when":EXPR}]       at least one; missing entries of
- *                                                             grid and block are 1
- *   "reference": {"defines":{"TUNE_REFERENCE":1},             passed instead of the params
- *                 "buffers":[... role scratch or out ...],"launches":[...]}   exprs: device, dims
- *   "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
+ *                 "args":[{"buffer":"A"} | {"scalar":"i64","value":EXPR} |
+ * {"scalar":"f32","number":0.5}]} | {"memset":"C","byte":0,"when":EXPR}]       at least one;
+ * missing entries of grid and block are 1 "reference": {"defines":{"TUNE_REFERENCE":1}, passed
+ * instead of the params "buffers":[... role scratch or out ...],"launches":[...]}   exprs: device,
+ * dims "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
  *                "tolerance":{"factor":2,"unit":"f32","growth":"sqrt","terms":EXPR,"absolute":0}}]
  *         |C - C_ref| <= absolute + factor * u * g(terms) * s, u = unit roundoff of `unit` (f32:
- *         2^-24, f16: 2^-11, bf16: 2^-8, f64: 2^-53) or 0 for "exact"; g = 1, sqrt or linear;
- *         s = the scale buffer's element (f64), or |C_ref| without one. NaN equals NaN only; an
- *         infinity equals the same infinity only. Reference and scale buffers: f64, or C's dtype.
- *   "default": {"BM":64,...} or a list; the first valid one is the default
- *   "flops", "bytes": EXPR            per call, over dims and dtype_bytes
- *   "compile_dims": ["K"]             dims passed as macros too (then the cubin depends on them)
+ *         2^-24, f16 and tf32: 2^-11, bf16: 2^-8, f64: 2^-53; "T": that of the swept dtype, 0 for
+ * an integer) or 0 for "exact"; g = 1 ("none", the default), sqrt or linear; s = the scale buffer's
+ * element (f64), or |C_ref| without one. NaN equals NaN only; an infinity equals the same infinity
+ * only. Reference and scale buffers: f64, or C's dtype. "default": {"BM":64,...} or a list; the
+ * first valid one is the default "flops", "bytes": EXPR            per call, over dims and
+ * dtype_bytes "compile_dims": ["K"]             dims passed as macros too (then the cubin depends
+ * on them)
+ *
+ *
+ * Every out or inout buffer needs a check: an output that nothing compares would be "right" always.
  *
  * The source gets every param and compile dim as a macro NAME=value, and for the swept dtype
  * TUNE_T=<C type> and TUNE_DTYPE_<F32>=1. */
@@ -61,6 +67,12 @@
 #define MANIFEST_MAX_SLOTS                                                                         \
     (DEVICE_ATTRIBUTE_COUNT + MANIFEST_MAX_DIMS + MANIFEST_MAX_PARAMS + MANIFEST_MAX_DERIVED + 1)
 #define MANIFEST_MAX_BYTES ((size_t)1 << 20)
+#define MANIFEST_MAX_NAME 64   /* bytes of a name */
+#define MANIFEST_MAX_ENTRY 256 /* bytes of an entry, which may be a name expression */
+#define MANIFEST_MAX_TEXT 4096 /* bytes of a meaning, message, summary or derivation */
+#define MANIFEST_MAX_ITEMS                                                                         \
+    256 /* constraints, buffers, launches, args, checks, shapes, defaults: each */
+#define MANIFEST_MAX_DIM (INT64_C(1) << 62)
 
 struct manifest_dim {
     char *name, *meaning;
@@ -76,19 +88,23 @@ struct manifest_param {
 struct manifest_derived {
     char *name, *meaning;
     struct expr *expr;
+    size_t last_param; /* as in struct manifest_constraint, through other derived values too */
 };
 
 struct manifest_constraint {
     struct expr *expr;
     char *message;
-    size_t last_param; /* it can be checked once params 0..last_param are bound; SIZE_MAX: before any */
-    bool params_only;  /* reads no dim and no device attribute: must stand as a static_assert too */
+    size_t last_param; /* it can be checked once params 0..last_param are bound; SIZE_MAX: before
+                          any */
+    bool params_only;  /* reads params (perhaps dtype_bytes), no dim and no device attribute, not
+                          even  through a derived value: must stand as a static_assert too */
 };
 
 struct manifest_requirement {
     struct expr *when; /* NULL: always */
     struct expr *sm;
     char *arch_suffix; /* "a" or NULL */
+    size_t last_param;
 };
 
 enum buffer_role { BUFFER_IN, BUFFER_OUT, BUFFER_INOUT, BUFFER_SCRATCH };
@@ -128,6 +144,7 @@ struct manifest_check {
     size_t buffer, reference;
     size_t scale; /* SIZE_MAX: |reference| */
     double factor, unit_roundoff, absolute;
+    bool unit_is_swept; /* "T": unit_roundoff is dtype_unit_roundoff of the swept dtype */
     enum tolerance_growth growth;
     struct expr *terms; /* NULL: 1 */
     char *derivation;
@@ -173,6 +190,12 @@ size_t manifest_param_slot(const struct manifest *manifest, size_t param);
 size_t manifest_derived_slot(const struct manifest *manifest, size_t derived);
 size_t manifest_dtype_bytes_slot(const struct manifest *manifest);
 
+size_t manifest_slot_count(const struct manifest *manifest);
+
+/* The highest param that an expression reads, directly or through derived values; SIZE_MAX: none.
+ */
+size_t manifest_last_param(const struct manifest *manifest, const struct expr *expr);
+
 /* Fills slots[] from device, dims and dtype (params and derived stay 0). */
 void manifest_bind(const struct manifest *manifest, const struct device_info *device,
     const int64_t *dims, const char *dtype, int64_t *slots);
@@ -184,19 +207,19 @@ bool manifest_has_dtype(const struct manifest *manifest, const char *dtype);
 
 /* A param's value from JSON (an integer, or a value's name) or from text; it must be one of the
  * listed values. Strings such as "0x10" or " 16" are refused. */
-int manifest_param_value(const struct manifest_param *param, const json_t *json, int64_t *value,
-    struct tune_error *err);
-int manifest_param_value_text(const struct manifest_param *param, const char *text, int64_t *value,
-    struct tune_error *err);
+int manifest_param_value(
+    const struct manifest_param *param, const json_t *json, int64_t *value, struct tune_error *err);
+int manifest_param_value_text(
+    const struct manifest_param *param, const char *text, int64_t *value, struct tune_error *err);
 
 /* {"M":1024,...} -> dims, each >= 1 and all present; and back (new reference). */
-int manifest_shape_from_json(const struct manifest *manifest, const json_t *json, int64_t *dims,
-    struct tune_error *err);
+int manifest_shape_from_json(
+    const struct manifest *manifest, const json_t *json, int64_t *dims, struct tune_error *err);
 json_t *manifest_shape_to_json(const struct manifest *manifest, const int64_t *dims);
 
 /* A configuration as JSON (value names where there are names) and back: all params, no others. */
-int manifest_config_from_json(const struct manifest *manifest, const json_t *json,
-    int64_t *values, struct tune_error *err);
+int manifest_config_from_json(
+    const struct manifest *manifest, const json_t *json, int64_t *values, struct tune_error *err);
 json_t *manifest_config_to_json(const struct manifest *manifest, const int64_t *values);
 
 /* The canonical texts of keys: "M=1024,N=1024" and "BM=64,BN=64" (integers, manifest order).
@@ -206,10 +229,15 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
 
 /* Bytes per element of a dtype; 0 for an unknown name. */
 int64_t dtype_bytes(const char *dtype);
+/* 2^-24 for f32 and so on; 0 for integers and unknown names. */
+double dtype_unit_roundoff(const char *dtype);
+/* The dtype of a buffer's elements: "T" becomes the swept one, and tf32 lives in f32 buffers. */
+const char *dtype_resolve(const char *dtype, const char *swept);
 /* Its type in CUDA C++ ("float", "__half", ...); NULL for an unknown name. */
 const char *dtype_c_type(const char *dtype);
 
-/* The answer of `describe`: everything a person or program wants to see. New reference. */
+/* The answer of `describe`: the manifest itself, with "source" always there, "default" always a
+ * list, and "params_only" in each constraint. New reference. */
 json_t *manifest_to_json(const struct manifest *manifest);
 
 #endif

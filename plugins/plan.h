@@ -1,10 +1,11 @@
 /* Everything that follows from (manifest, shape, dtype, configuration, device): the macros to
- * compile with, the buffers to allocate, the launches to make. Pure; the JSON forms are those of the
- * protocol (`get`) and of the worker pipe, so both see the very same geometry.
+ * compile with, the buffers to allocate, the launches to make. Pure; the JSON forms are those of
+ * the protocol (`get`) and of the worker pipe, so both see the very same geometry.
  *
  * Device limits are checked here, before any compile: a block, grid, or shared-memory size past the
  * device's limit is TUNE_ELIMIT with the dimension, the value and the limit (outcome over_limits);
- * an expression that fails or gives a size below 1 is TUNE_EINVAL or TUNE_EMATH (outcome invalid). */
+ * an expression that fails or gives a size below 1 is TUNE_EINVAL or TUNE_EMATH (outcome invalid).
+ */
 #ifndef TUNE_PLAN_H
 #define TUNE_PLAN_H
 

@@ -1,8 +1,8 @@
 /* The plugins there are: found in folders, loaded, fingerprinted, looked up by name, reloaded.
  *
- * A plugin folder holds NAME/NAME.json; the source lies beside it or in a `kernels_src` folder next to
- * the plugins folder. Folders are searched in order, and the first plugin of a name wins. A plugin
- * that cannot be loaded is remembered with its reason and does not disturb the others.
+ * A plugin folder holds NAME/NAME.json; the source lies beside it or in a `kernels_src` folder next
+ * to the plugins folder. Folders are searched in order, and the first plugin of a name wins. A
+ * plugin that cannot be loaded is remembered with its reason and does not disturb the others.
  *
  * A plugin's text is read once: the manifest, the source, and every header it includes with quotes
  * (recursively, from the source's own folder and the plugin's folder), so that a sweep compiles the
@@ -28,8 +28,8 @@ struct plugin_header {
 struct plugin {
     unsigned references;
     struct manifest *manifest;
-    char *folder;       /* of the manifest, resolved */
-    char *source_name;  /* "gemm.cu", for compile logs */
+    char *folder;      /* of the manifest, resolved */
+    char *source_name; /* "gemm.cu", for compile logs */
     char *source;
     size_t header_count;
     struct plugin_header *headers;
@@ -51,7 +51,8 @@ struct registry;
 struct registry *registry_create(const char *const *folders);
 void registry_destroy(struct registry *registry);
 
-/* Reads all folders again. Returns the number of plugins; failures are kept for registry_failure. */
+/* Reads all folders again. Returns the number of plugins; failures are kept for registry_failure.
+ */
 size_t registry_reload(struct registry *registry);
 
 size_t registry_count(const struct registry *registry);
@@ -62,7 +63,7 @@ struct plugin *registry_find(
     const struct registry *registry, const char *name, struct tune_error *err);
 
 /* Plugins that could not be loaded: name and sentence; false past the end. */
-bool registry_failure(const struct registry *registry, size_t index, const char **name,
-    const char **reason);
+bool registry_failure(
+    const struct registry *registry, size_t index, const char **name, const char **reason);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "manifest.h"
 
-#define SPACE_CONFIG_LIMIT 1000000   /* valid configurations */
-#define SPACE_VISIT_LIMIT 200000000  /* nodes walked while building */
+#define SPACE_CONFIG_LIMIT 1000000  /* valid configurations */
+#define SPACE_VISIT_LIMIT 200000000 /* nodes walked while building */
 
 /* Restricts params to some of their values: the `params` of a sweep request. */
 struct space_filter {
@@ -50,11 +50,13 @@ size_t space_neighbours(const struct space *space, size_t index, size_t *out, si
 /* Why one configuration is or is not valid, without building a space: 0, or -1 with TUNE_EINVAL and
  * the failed constraint's sentence, or TUNE_EMATH. Fills derived values into slots[] (bound by
  * manifest_bind before). */
-int space_check(const struct manifest *manifest, const int64_t *values, int64_t *slots,
-    struct tune_error *err);
+int space_check(
+    const struct manifest *manifest, const int64_t *values, int64_t *slots, struct tune_error *err);
 
-/* How many configurations the constraints removed, in manifest order, for reports; and how many
- * could not be evaluated, with the first reason (borrowed, NULL if none). */
+/* How many configurations a constraint removed, for reports: the manifest's constraints come first,
+ * then its `requires`. Each removed configuration counts once, for the first constraint that failed
+ * on the way down. And how many could not be evaluated, with the first reason (borrowed, NULL if
+ * none). Both stop at SIZE_MAX. */
 size_t space_removed(const struct space *space, size_t constraint);
 size_t space_errors(const struct space *space, const char **first);
 
