@@ -54,6 +54,9 @@
 #ifndef SPLIT_K
 #define SPLIT_K 1 // blocks that share one tile of C
 #endif
+#ifndef UNROLL
+#define UNROLL 8 // lines of the staged tiles per turn of the inner loop
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
@@ -165,30 +168,55 @@ __device__ inline int swizzled(int k, int m)
     return SWIZZLE ? m ^ ((k / VEC * (32 * VEC / BK)) & 28) : m;
 }
 
-// Reads the step at k0 of the block's rows and columns; what lies outside is zero.
-__device__ inline void fetch(struct step &step, const float *__restrict__ A,
-    const float *__restrict__ B, i64 row0, i64 col0, i64 k0, i64 k_end, i64 M, i64 N, i64 K)
+// Where a thread reads. Its access i of a step lies ROW(i) rows and COLUMN(i) floats from its first
+// one, both constant: W accesses make a row, and W divides THREADS or the other way round.
+struct source {
+    const float *at; // the first access of the current step
+    i64 row_floats;  // length of a row of the matrix
+    int lines;       // from the first access to the end: rows of A's tile, columns of B's
+    int k;           // of the first access within the step
+};
+
+constexpr int A_ROW_VECS = BK / VEC, B_ROW_VECS = BN / VEC;
+
+__device__ inline struct source source_a(const float *A, i64 row0, i64 k_begin, i64 M, i64 K)
+{
+    const int row = threadIdx.x / A_ROW_VECS, k = threadIdx.x % A_ROW_VECS * VEC;
+    return {A + (row0 + row) * K + k_begin + k, K, (int)least(M - row0, BM) - row, k};
+}
+
+__device__ inline struct source source_b(const float *B, i64 col0, i64 k_begin, i64 N)
+{
+    const int k = threadIdx.x / B_ROW_VECS, col = threadIdx.x % B_ROW_VECS * VEC;
+    return {B + (k_begin + k) * N + col0 + col, N, (int)least(N - col0, BN) - col, k};
+}
+
+// Reads a step, of which k_left lines along K exist, and moves on to the next; what lies outside of
+// the matrices is zero.
+__device__ inline void fetch(struct step &step, struct source &a, struct source &b, int k_left)
 {
 #pragma unroll
     for (int i = 0; i < A_LOADS; i++) {
-        const int v = threadIdx.x + i * THREADS;
-        const i64 row = row0 + v / (BK / VEC), k = k0 + v % (BK / VEC) * VEC;
-        if ((A_VECS % THREADS == 0 || v < A_VECS) && row < M && k < k_end)
-            load(step.a[i], A + row * K + k);
+        const int row = i * THREADS / A_ROW_VECS;
+        const bool is_mine = A_VECS % THREADS == 0 || threadIdx.x + i * THREADS < A_VECS;
+        if (is_mine && row < a.lines && a.k < k_left)
+            load(step.a[i], a.at + row * a.row_floats);
         else
             for (float &zero : step.a[i])
                 zero = 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < B_LOADS; i++) {
-        const int v = threadIdx.x + i * THREADS;
-        const i64 k = k0 + v / (BN / VEC), col = col0 + v % (BN / VEC) * VEC;
-        if ((B_VECS % THREADS == 0 || v < B_VECS) && k < k_end && col < N)
-            load(step.b[i], B + k * N + col);
+        const int k = i * THREADS / B_ROW_VECS, col = i * THREADS % B_ROW_VECS * VEC;
+        const bool is_mine = B_VECS % THREADS == 0 || threadIdx.x + i * THREADS < B_VECS;
+        if (is_mine && col < b.lines && b.k + k < k_left)
+            load(step.b[i], b.at + k * b.row_floats + col);
         else
             for (float &zero : step.b[i])
                 zero = 0.0f;
     }
+    a.at += BK;
+    b.at += BK * b.row_floats;
 }
 
 // Writes it to a stage of shared memory.
@@ -197,7 +225,7 @@ __device__ inline void stash(const struct step &step, float *stage)
 #pragma unroll
     for (int i = 0; i < A_LOADS; i++) {
         const int v = threadIdx.x + i * THREADS;
-        const int m = v / (BK / VEC), k = v % (BK / VEC) * VEC;
+        const int m = v / A_ROW_VECS, k = v % A_ROW_VECS * VEC;
         if (A_VECS % THREADS == 0 || v < A_VECS)
 #pragma unroll
             for (int j = 0; j < VEC; j++)
@@ -214,7 +242,7 @@ __device__ inline void stash(const struct step &step, float *stage)
 // sums += staged A * staged B, for the thread's rows from m0 and columns from n0.
 __device__ inline void multiply(float (&sums)[TM][TN], const float *stage, int m0, int n0)
 {
-#pragma unroll 8
+#pragma unroll UNROLL
     for (int k = 0; k < BK; k++) {
         float a[TM / 4][4], b[TN / 4][4];
 #pragma unroll
@@ -262,11 +290,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int m0 = (warp / (THREADS_N / WARP_N) * WARP_M + lane / WARP_N) * 4;
     const int n0 = (warp % (THREADS_N / WARP_N) * WARP_N + lane % WARP_N) * 4;
 
+    struct source a = source_a(A, row0, k_begin, M, K), b = source_b(B, col0, k_begin, N);
     struct step step;
     float sums[TM][TN] = {};
     if constexpr (STAGES == 1) {
         for (i64 k0 = k_begin; k0 < k_end; k0 += BK) {
-            fetch(step, A, B, row0, col0, k0, k_end, M, N, K);
+            fetch(step, a, b, (int)least(k_end - k0, BK));
             stash(step, stages);
             __syncthreads();
             multiply(sums, stages, m0, n0);
@@ -274,15 +303,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
     } else {
         int stage = 0;
-        fetch(step, A, B, row0, col0, k_begin, k_end, M, N, K);
+        if (k_begin < k_end)
+            fetch(step, a, b, (int)least(k_end - k_begin, BK));
         for (i64 k0 = k_begin; k0 < k_end; k0 += BK) {
             // The other stage was last read before the previous step's barrier.
-            stash(step, stages + stage * STAGE_FLOATS);
+            stash(step, stages + stage);
             __syncthreads();
             if (k0 + BK < k_end)
-                fetch(step, A, B, row0, col0, k0 + BK, k_end, M, N, K);
-            multiply(sums, stages + stage * STAGE_FLOATS, m0, n0);
-            stage ^= 1;
+                fetch(step, a, b, (int)least(k_end - k0 - BK, BK));
+            multiply(sums, stages + stage, m0, n0);
+            stage ^= STAGE_FLOATS;
         }
     }
 
