@@ -1,10 +1,10 @@
 /* Records as bytes: versioned, checksummed, independent of the machine's byte order. Pure.
  *
- * A value is: magic "TUNE", u16 version, u16 kind, u32 payload bytes, u64 XXH3 of the payload, then the
- * payload of little-endian integers, IEEE doubles as u64, and length-prefixed strings. A value that
- * is too short, of an unknown version, or fails its checksum is TUNE_EDAMAGED or TUNE_EVERSION; a
- * reader treats it as a miss. A newer minor addition appends fields: decoders ignore trailing bytes
- * and give absent fields their zero. */
+ * A value is: magic "TUNE", u16 version, u16 kind, u32 payload bytes, u64 XXH3 of the payload, then
+ * the payload of little-endian integers, IEEE doubles as u64, and length-prefixed strings. A value
+ * that is too short, of an unknown version, or fails its checksum is TUNE_EDAMAGED or
+ * TUNE_EVERSION; a reader treats it as a miss. A newer minor addition appends fields: decoders
+ * ignore trailing bytes and give absent fields their zero. */
 #ifndef TUNE_RECORD_H
 #define TUNE_RECORD_H
 
@@ -51,9 +51,12 @@ struct record_hash {
     uint8_t bytes[16];
 };
 
-/* XXH3-128 over the length-prefixed fields, so that no two different keys run together. */
+/* XXH3-128 over the length-prefixed fields, so that no two different keys run together. NULL counts
+ * as "" in hashes and comparisons. */
 struct record_hash record_key_hash(const struct record_key *key);
 struct record_hash record_text_hash(const char *text);
+struct record_hash record_bytes_hash(const void *bytes, size_t count);
+bool record_key_equal(const struct record_key *a, const struct record_key *b);
 
 /* One measured (or failed) candidate: a row of `samples`. All strings are borrowed when encoding; a
  * decoded sample owns them through `storage`. NULL strings are stored as "". */
@@ -63,12 +66,12 @@ struct sample {
     const char *gpu_uuid;
     const char *run; /* "<job>/search" or "<job>/confirm": unique per measurement of a config */
     enum outcome outcome;
-    bool is_final;      /* false: a first crash, to be tried once more */
-    bool is_confirmed;  /* measured interleaved with the default */
-    bool is_default;    /* the manifest's default for this shape */
-    bool is_refused;    /* set aside by an operator or a rule: never best */
+    bool is_final;     /* false: a first crash, to be tried once more */
+    bool is_confirmed; /* measured interleaved with the default */
+    bool is_default;   /* the manifest's default for this shape */
+    bool is_refused;   /* set aside by an operator or a rule: never best */
     uint32_t attempts;
-    const char *method; /* "event" or "graph" */
+    const char *method;             /* "event" or "graph" */
     double median_ns, lo_ns, hi_ns; /* 95 % interval of the median; 0 unless ok */
     size_t sample_count;
     const float *samples_ns; /* in the order taken */
@@ -82,7 +85,7 @@ struct sample {
     int64_t time_unix_ms;
     uint32_t sm_clock_mhz, memory_clock_mhz, temperature_c;
     uint64_t throttle_reasons;
-    uint64_t seed; /* of the inputs */
+    uint64_t seed;    /* of the inputs */
     double max_error; /* largest |x - ref| relative to what was allowed; <= 1 passes */
     void *storage;
 };
@@ -114,15 +117,15 @@ int best_decode(const void *bytes, size_t length, struct best *best, struct tune
 void best_finish(struct best *best);
 
 /* Which of two samples of one key is the better candidate for `best`: negative when a comes first.
- * Order: confirmed first, then the lower upper bound, then the canonical text, then run. Both must be
- * eligible. */
+ * Order: confirmed first, then the lower upper bound, then the canonical text, then run and GPU, so
+ * that the order is total. Both must be eligible. */
 bool sample_is_eligible(const struct sample *sample); /* ok, final, not refused, finite times */
 int sample_compare(const struct sample *a, const struct sample *b);
 
 /* A generic checksummed wrapper for opaque payloads (cubins, logs, jobs). */
 void *blob_encode(const void *bytes, size_t count, size_t *length);
-/* Points *payload into bytes. */
-int blob_decode(const void *bytes, size_t length, const void **payload, size_t *count,
-    struct tune_error *err);
+/* Points *payload into bytes. A blob holds at most 4 GiB - 1. */
+int blob_decode(
+    const void *bytes, size_t length, const void **payload, size_t *count, struct tune_error *err);
 
 #endif

@@ -1,19 +1,32 @@
-/* The tuning database: an LMDB environment with the named databases samples, best, shapes, cubin,
- * logs, jobs and meta. One transaction per call; values are copied out before a call returns.
+/* The tuning database: an LMDB environment with the named databases samples, best, cubin,
+ * cubin_order, logs, jobs and meta. One transaction per call; values are copied out before a call
+ * returns. The keys of best start with the kernel, so it is its own index for the nearest shape.
  *
  * Threads: any thread may read; one thread at a time writes (the daemon's writer thread). The map
- * grows by itself up to a limit: growth waits until no transaction is open, and a write that met a full
- * map is replayed whole after it. Reader slots are not tied to threads.
+ * grows by itself up to a limit: growth waits until no transaction is open, and a write that met a
+ * full map is replayed whole after it. Reader slots are not tied to threads.
  *
- * Opening takes a kernel lock (flock) on DIR/lock, so a second daemon is refused with a sentence, also
- * from another PID namespace; checks that DIR is ours (0700, files 0600, no symbolic links), that the
- * data file is an LMDB file of this version, page size and word size and is not cut short (last used
- * page against file size); clears stale readers. Network file systems are refused.
+ * Opening takes a kernel lock (flock) on DIR/lock, so a second daemon is refused with a sentence,
+ * also from another PID namespace; checks that DIR is ours (0700, files 0600, no symbolic links),
+ * that the data file is an LMDB file of this version, page size and word size, is not cut short,
+ * and that each page that LMDB may follow is sound (pages.h): LMDB itself trusts its file and would
+ * end the process by a signal. A file that fails is refused with a sentence and not changed by one
+ * byte. Stale readers are cleared. Network file systems are refused. What cannot be guarded
+ * against: a file that is cut short or overwritten while it is open (SIGBUS or wrong pages; the
+ * next opening detects it).
  *
- * The value of samples is append-only: a key once written is never overwritten by put_batch (writing
- * the same (key, config, GPU, run) again is reported as "already there"), except that a row with
- * is_final false may be replaced by a later attempt. A damaged value counts as absent, is counted in
- * tuning_db_stats, and may be overwritten. */
+ * Commits are durable when they return. After a failed write (disk full, I/O error) nothing of the
+ * batch is stored and the next call works, opening LMDB anew if need be. A part of the map's limit
+ * (1/16, at most 4 MiB) is kept back for batches that only delete, so a full database can be
+ * relieved.
+ *
+ * A handle belongs to the process that opened it; in a forked child every call fails. One process
+ * opens a folder once.
+ *
+ * The value of samples is append-only: a key once written is never overwritten by put_batch
+ * (writing the same (key, config, GPU, run) again is reported as "already there"), except that a
+ * row with is_final false may be replaced by a later attempt. A damaged value counts as absent, is
+ * counted in tuning_db_stats, and may be overwritten. */
 #ifndef TUNE_TUNING_DB_H
 #define TUNE_TUNING_DB_H
 
@@ -26,11 +39,13 @@
 struct tuning_db;
 
 struct tuning_db_options {
-    size_t map_start_bytes;  /* 0: the defaults above */
+    size_t map_start_bytes; /* 0: the defaults above */
     size_t map_limit_bytes;
     size_t cubin_limit_bytes; /* cubins are evicted, oldest first, above this */
     bool read_only;           /* for offline tools: no lock, no writes, takes up a grown map */
-    void (*on_damage)(const char *what, void *context); /* once per damaged entry, may be NULL */
+    /* Once per damaged entry, from whichever thread met it; must not call this database. May be
+     * NULL. */
+    void (*on_damage)(const char *what, void *context);
     void *damage_context;
 };
 
@@ -46,22 +61,26 @@ struct tuning_db_batch;
 struct tuning_db_batch *tuning_db_batch_create(void);
 void tuning_db_batch_destroy(struct tuning_db_batch *batch);
 size_t tuning_db_batch_count(const struct tuning_db_batch *batch);
+/* After a commit: how many of its samples were there already and therefore kept as they were. */
+size_t tuning_db_batch_duplicates(const struct tuning_db_batch *batch);
 
+/* The functions that add return 0, or -1 without memory or against a limit stated here; the batch
+ * is then as before. They copy what they are given. */
 int tuning_db_batch_sample(struct tuning_db_batch *batch, const struct sample *sample);
-/* Recomputes `best` of this key from all its samples, inside the commit: for (key, GPU name) and
- * (key, arch); also enters the key into the nearest-shape index. */
+/* Recomputes `best` of this key from all its samples, inside the commit and after the batch's
+ * samples: for (key, GPU name) and (key, arch). The rule stands in best.c. */
 int tuning_db_batch_refresh(struct tuning_db_batch *batch, const struct record_key *key);
-int tuning_db_batch_cubin(struct tuning_db_batch *batch, const struct record_hash *key,
-    const void *bytes, size_t count);
+int tuning_db_batch_cubin(
+    struct tuning_db_batch *batch, const struct record_hash *key, const void *bytes, size_t count);
 /* Content-addressed log text (<= 64 KiB); id_out gets 32 hex digits. */
-int tuning_db_batch_log(struct tuning_db_batch *batch, const char *text, size_t length,
-    char id_out[33]);
+int tuning_db_batch_log(
+    struct tuning_db_batch *batch, const char *text, size_t length, char id_out[33]);
 /* Jobs and marks: small opaque values under a name of 1..200 bytes; bytes NULL deletes. */
-int tuning_db_batch_job(struct tuning_db_batch *batch, const char *name, const void *bytes,
-    size_t count);
+int tuning_db_batch_job(
+    struct tuning_db_batch *batch, const char *name, const void *bytes, size_t count);
 
-/* 0, or -1: TUNE_EFULL at the map's limit or on a full disk, TUNE_EIO. On failure nothing of the batch
- * is stored and the database stays usable. */
+/* 0, or -1: TUNE_EFULL at the map's limit or on a full disk, TUNE_EIO. On failure nothing of the
+ * batch is stored, the database stays usable, and the same batch may be committed again. */
 int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err);
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -70,8 +89,10 @@ int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct
 int tuning_db_best(struct tuning_db *db, const struct record_key *key, const char *gpu_name,
     struct best *best, struct tune_error *err);
 
-/* Walks the best rows of a kernel (any shape, arch, fingerprint): the nearest-shape index. The
- * callback returns 0 to go on. The best is borrowed during the callback. */
+/* Walks the best rows of a kernel (any shape, arch, fingerprint), or of all with kernel NULL: one
+ * for each key and GPU name; the arch's row repeats one of them and is left out. In all walks the
+ * callback returns 0 to go on, what it is given is borrowed while it runs, and it may call the
+ * database. A listing of up to 16 MiB is one snapshot; a longer one is read in pieces. */
 int tuning_db_walk_best(struct tuning_db *db, const char *kernel,
     int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err);
 
@@ -80,22 +101,22 @@ int tuning_db_walk_samples(struct tuning_db *db, const struct record_key *key,
     int (*on_sample)(const struct sample *sample, void *context), void *context,
     struct tune_error *err);
 
-/* *bytes is malloc'ed. 0 found, 1 not there (or damaged), -1 error. */
+/* *bytes is malloc'ed, with a NUL after its end. 0 found, 1 not there (or damaged), -1 error. */
 int tuning_db_cubin(struct tuning_db *db, const struct record_hash *key, void **bytes,
     size_t *count, struct tune_error *err);
-int tuning_db_log(struct tuning_db *db, const char *id, char **text, size_t *length,
-    struct tune_error *err);
-int tuning_db_job(struct tuning_db *db, const char *name, void **bytes, size_t *count,
-    struct tune_error *err);
+int tuning_db_log(
+    struct tuning_db *db, const char *id, char **text, size_t *length, struct tune_error *err);
+int tuning_db_job(
+    struct tuning_db *db, const char *name, void **bytes, size_t *count, struct tune_error *err);
 int tuning_db_walk_jobs(struct tuning_db *db, const char *prefix,
     int (*on_job)(const char *name, const void *bytes, size_t count, void *context), void *context,
     struct tune_error *err);
 
 struct tuning_db_stats {
-    size_t samples, best, cubins, logs, jobs;
+    size_t samples, best, cubins, logs, jobs; /* rows; best counts the arch's too */
     size_t cubin_bytes, map_bytes, used_bytes;
-    unsigned readers_used, readers_max;
-    uint64_t damaged, generation; /* generation: raised by every commit that changed `best` */
+    unsigned readers_used, readers_max; /* slots held at this moment, by others than this call */
+    uint64_t damaged, generation;       /* generation: raised by every commit that changed `best` */
 };
 int tuning_db_stats(struct tuning_db *db, struct tuning_db_stats *stats, struct tune_error *err);
 

@@ -1,0 +1,177 @@
+/* The rows of `best` inside a commit: read all samples of a key, let best.c choose, store what
+ * changed. */
+#include "tuning_db_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct sample_set {
+    struct sample *samples;
+    size_t count, room;
+};
+
+static void sample_set_finish(struct sample_set *set)
+{
+    for (size_t i = 0; i < set->count; i++)
+        sample_finish(&set->samples[i]);
+    free(set->samples);
+}
+
+/* Adds a stored row, if it is sound and of this key. */
+static int collect_sample(struct commit *commit, const struct record_key *wanted,
+    const MDB_val *key, const MDB_val *value, struct sample_set *set)
+{
+    if (set->count == set->room) {
+        size_t room = set->room * 2 + 64;
+        struct sample *samples = realloc(set->samples, room * sizeof *samples);
+        if (samples == NULL)
+            return ENOMEM;
+        set->samples = samples;
+        set->room = room;
+    }
+    struct sample *sample = &set->samples[set->count];
+    struct tune_error why = {.code = TUNE_OK};
+    if (sample_decode(value->mv_data, value->mv_size, sample, &why) == 0) {
+        if (record_key_equal(&sample->key, wanted))
+            set->count++;
+        else
+            sample_finish(sample);
+    } else if (why.code == TUNE_ENOMEM) {
+        return ENOMEM;
+    } else {
+        db_note_damage(commit->db, TABLE_SAMPLES, key->mv_data, key->mv_size, &why);
+    }
+    return 0;
+}
+
+static int collect_samples(
+    struct commit *commit, const struct refresh *refresh, struct sample_set *set)
+{
+    MDB_cursor *cursor;
+    MDB_val key = {HASH_BYTES, (void *)(uintptr_t)refresh->hash.bytes}, value;
+    int rc = mdb_cursor_open(commit->txn, commit->db->tables[TABLE_SAMPLES], &cursor);
+    if (rc != 0)
+        return rc;
+    for (rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE); rc == 0;
+         rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
+        if (key.mv_size < HASH_BYTES || memcmp(key.mv_data, &refresh->hash, HASH_BYTES) != 0)
+            break;
+        rc = collect_sample(commit, &refresh->key, &key, &value, set);
+        if (rc != 0)
+            break;
+    }
+    mdb_cursor_close(cursor);
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int put_best(struct commit *commit, const struct best *row, const char *gpu_name)
+{
+    uint8_t bytes[BEST_KEY_BYTES];
+    size_t length = 0;
+    best_db_key(&row->key, gpu_name, bytes);
+    void *encoded = best_encode(row, &length);
+    if (encoded == NULL)
+        return ENOMEM;
+    MDB_val key = {sizeof bytes, bytes}, stored, value = {length, encoded};
+    int rc = mdb_get(commit->txn, commit->db->tables[TABLE_BEST], &key, &stored);
+    if (rc != 0 || stored.mv_size != length || memcmp(stored.mv_data, encoded, length) != 0) {
+        commit->has_new_best = true;
+        rc = mdb_put(commit->txn, commit->db->tables[TABLE_BEST], &key, &value, 0);
+        db_forget_damage(commit->db, TABLE_BEST, bytes, sizeof bytes);
+    }
+    free(encoded);
+    return rc;
+}
+
+/* Whether a stored key belongs to one of the rows. */
+static bool is_wanted_best(const struct best_rows *rows, const MDB_val *key)
+{
+    uint8_t bytes[BEST_KEY_BYTES];
+    for (size_t i = 0; i <= rows->count && rows->count > 0; i++) {
+        const struct best *row = &rows->rows[i < rows->count ? i : rows->arch];
+        best_db_key(&row->key, i < rows->count ? row->gpu_name : NULL, bytes);
+        if (key->mv_size == sizeof bytes && memcmp(key->mv_data, bytes, sizeof bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Takes away rows of GPUs that have no winner any more. */
+static int delete_other_best(
+    struct commit *commit, const struct record_key *wanted, const struct best_rows *rows)
+{
+    uint8_t prefix[BEST_KEY_BYTES];
+    const size_t prefix_bytes = 2 * HASH_BYTES;
+    best_db_key(wanted, NULL, prefix);
+    MDB_cursor *cursor;
+    MDB_val key = {prefix_bytes, prefix}, value;
+    int rc = mdb_cursor_open(commit->txn, commit->db->tables[TABLE_BEST], &cursor);
+    if (rc != 0)
+        return rc;
+    rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    while (
+        rc == 0 && key.mv_size >= prefix_bytes && memcmp(key.mv_data, prefix, prefix_bytes) == 0) {
+        if (is_wanted_best(rows, &key)) {
+            rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
+            continue;
+        }
+        commit->has_new_best = true;
+        rc = mdb_cursor_del(cursor, 0);
+        key = (MDB_val){prefix_bytes, prefix}; /* few rows: start over */
+        if (rc == 0)
+            rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    }
+    mdb_cursor_close(cursor);
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int write_best(struct commit *commit, const struct refresh *refresh,
+    const struct sample **pointers, size_t count)
+{
+    struct best_rows rows;
+    if (best_rows_pick(&rows, pointers, count) != 0)
+        return ENOMEM;
+    int rc = delete_other_best(commit, &refresh->key, &rows);
+    for (size_t i = 0; rc == 0 && i < rows.count; i++)
+        rc = put_best(commit, &rows.rows[i], rows.rows[i].gpu_name);
+    if (rc == 0 && rows.count > 0)
+        rc = put_best(commit, &rows.rows[rows.arch], NULL);
+    best_rows_finish(&rows);
+    return rc;
+}
+
+int refresh_best(struct commit *commit, const struct refresh *refresh)
+{
+    struct sample_set set = {0};
+    const struct sample **pointers = NULL;
+    int rc = collect_samples(commit, refresh, &set);
+    if (rc == 0) {
+        pointers = calloc(set.count + 1, sizeof *pointers);
+        rc = pointers == NULL ? ENOMEM : 0;
+    }
+    for (size_t i = 0; rc == 0 && i < set.count; i++)
+        pointers[i] = &set.samples[i];
+    if (rc == 0)
+        rc = write_best(commit, refresh, pointers, set.count);
+    free(pointers);
+    sample_set_finish(&set);
+    return rc;
+}
+
+/* Raises the generation. A damaged one goes on from the clock, which is ahead of any count of
+ * commits. */
+int raise_generation(struct commit *commit)
+{
+    if (!commit->has_new_best)
+        return 0;
+    static const char name[] = "generation";
+    MDB_val key = {strlen(name), (void *)(uintptr_t)name}, value;
+    uint64_t generation = 0;
+    if (meta_get(commit->db, commit->txn, name, &generation, 1) != 0 &&
+        mdb_get(commit->txn, commit->db->tables[TABLE_META], &key, &value) == 0)
+        generation = (uint64_t)time(NULL);
+    generation++;
+    return meta_put(commit->db, commit->txn, name, &generation, 1);
+}
