@@ -36,7 +36,8 @@
 static_assert(BLOCK >= 64 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0,
     "a block has 64 to 1024 threads, a power of 2");
 static_assert(ITEMS % VEC == 0, "the elements of a step are a whole number of accesses");
-static_assert(BLOCK * BLOCKS_PER_SM <= 8192, "the grid is at most 8192 threads per multiprocessor");
+static_assert(BLOCK * BLOCKS_PER_SM >= 512 && BLOCK * BLOCKS_PER_SM <= 8192,
+    "the grid has 512 to 8192 threads per multiprocessor: BLOCK * BLOCKS_PER_SM");
 
 #if TUNE_REFERENCE
 

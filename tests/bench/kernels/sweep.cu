@@ -498,7 +498,8 @@ static void reduce_check(
             {&A, &scratch_sums, &scratch_squares, &N});
         launch(reference.function("reduce_reference_final"), 1, 256, 0,
             {&scratch_sums, &scratch_squares, &ref, &scale, &blocks});
-        const double terms = (double)std::min(N, 32 + 32 * (i64)sms + ceildiv(N, 256 * sms));
+        const double terms =
+            (double)std::min(N, 32 + std::min((i64)8192, ceildiv(N, 256)) + ceildiv(N, 8192));
         for (auto &b : builds) {
             RT(cudaMemset(C, 0xff, 4));
             reduce_run(b, N, sms);

@@ -1,0 +1,31 @@
+/* Configurations for tests: all that the params-only constraints allow or refuse, and a sample of
+ * them in which every pair of values of two params that can stand together does. Seeded. */
+#ifndef TUNE_TESTS_SAMPLE_H
+#define TUNE_TESTS_SAMPLE_H
+
+#include "plugins/manifest.h"
+
+/* Rows of params, row i at values[i * param_count]. */
+struct sample_set {
+    size_t count, room, params;
+    int64_t *values;
+};
+
+void sample_finish_set(struct sample_set *set);
+const int64_t *sample_row(const struct sample_set *set, size_t index);
+
+/* Every assignment for which all params-only constraints hold. */
+void sample_valid(const struct manifest *manifest, struct sample_set *out);
+
+/* Up to `count` assignments that break constraint `constraint` (params-only), chosen by seed. */
+void sample_broken(const struct manifest *manifest, size_t constraint, size_t count, uint64_t seed,
+    struct sample_set *out);
+
+/* A subset of `all` with every pair of values that occurs in it. */
+void sample_pairs(const struct manifest *manifest, const struct sample_set *all, uint64_t seed,
+    struct sample_set *out);
+
+/* splitmix64: the next number of a sequence. */
+uint64_t sample_random(uint64_t *state);
+
+#endif

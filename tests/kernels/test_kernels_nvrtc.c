@@ -1,0 +1,230 @@
+/* Every kernel through the real NVRTC, as a sweep would compile it (tune-worker compile), on a
+ * machine without a GPU: what the manifest calls valid compiles for every arch, and what a
+ * params-only constraint forbids meets its static_assert. Exits 77, "skipped", where there is no
+ * NVRTC. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "kernels_under_test.h"
+#include "sample.h"
+#include "worker_link.h"
+
+#include "plugins/plan.h"
+
+#include <string.h>
+
+#define WORKERS 2
+#define SKIPPED 77
+#define SEED 20240607
+#define BROKEN_PER_CONSTRAINT 12
+
+static const char *const archs[] = {"sm_80", "sm_89", "sm_90", "sm_100", "sm_120"};
+#define ARCH_COUNT (sizeof archs / sizeof *archs)
+
+static struct worker_link workers[WORKERS];
+
+static json_t *headers_of(const struct plugin *plugin)
+{
+    json_t *headers = json_array();
+    for (size_t i = 0; i < plugin->header_count; i++)
+        json_array_append_new(headers, json_pack("{s:s,s:s}", "name", plugin->headers[i].name,
+                                           "text", plugin->headers[i].text));
+    return headers;
+}
+
+/* values NULL: the reference. */
+static json_t *compile_request(const struct plugin *plugin, const char *arch, const int64_t *values)
+{
+    const struct manifest *manifest = plugin->manifest;
+    struct tune_error err = {0};
+    json_t *options = plan_defines(manifest, manifest->shapes[0], "f32", values, &err);
+    if (!options)
+        fail_msg("%s", err.text);
+    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
+        plugin->source_name, "source", plugin->source, "headers", headers_of(plugin), "options",
+        options, "arch", arch, "entries", plan_entries(manifest, values == NULL), "cache", 0);
+}
+
+/* What a compile must give. */
+struct expectation {
+    const struct plugin *plugin;
+    const int64_t *values;
+    const char *arch;
+    bool is_broken; /* a static_assert must fail */
+};
+
+static void check_answer(const struct expectation *expected, json_t *answer)
+{
+    char *config = expected->values
+                       ? manifest_config_text(expected->plugin->manifest, expected->values)
+                       : strdup("the reference");
+    bool ok = json_is_true(json_object_get(answer, "ok"));
+    bool is_assert = json_is_true(json_object_get(answer, "static_assert"));
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    if (!answer)
+        fail_msg("the worker died on %s", config);
+    if (expected->is_broken ? ok || !is_assert : !ok)
+        fail_msg("%s %s for %s: the manifest says %s, the source says %s",
+            expected->plugin->manifest->name, config, expected->arch,
+            expected->is_broken ? "invalid" : "valid", ok ? "valid" : error);
+    free(config);
+    json_decref(answer);
+}
+
+/* Requests go round the workers; each is asked again once it has answered. */
+struct batch {
+    struct expectation expected[WORKERS];
+    bool busy[WORKERS];
+    size_t next, done;
+};
+
+static void finish_slot(struct batch *batch, size_t slot)
+{
+    if (!batch->busy[slot])
+        return;
+    batch->busy[slot] = false;
+    batch->done++;
+    check_answer(&batch->expected[slot], worker_link_receive(&workers[slot]));
+}
+
+static void add_compile(struct batch *batch, const struct plugin *plugin, const char *arch,
+    const int64_t *values, bool is_broken)
+{
+    size_t slot = batch->next++ % WORKERS;
+    finish_slot(batch, slot);
+    batch->expected[slot] = (struct expectation){plugin, values, arch, is_broken};
+    batch->busy[slot] = true;
+    assert_int_equal(worker_link_send(&workers[slot], compile_request(plugin, arch, values)), 0);
+}
+
+static void finish_batch(struct batch *batch)
+{
+    for (size_t slot = 0; slot < WORKERS; slot++)
+        finish_slot(batch, slot);
+}
+
+static void configurations_that_the_manifest_allows_compile_for_every_arch(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < KERNEL_COUNT; k++) {
+        struct plugin *plugin = kernel_load(kernel_names[k]);
+        struct sample_set all, sample;
+        struct batch batch = {0};
+        sample_valid(plugin->manifest, &all);
+        sample_pairs(plugin->manifest, &all, SEED, &sample);
+        assert_true(sample.count > 0);
+        for (size_t a = 0; a < ARCH_COUNT; a++) {
+            add_compile(&batch, plugin, archs[a], NULL, false);
+            for (size_t i = 0; i < sample.count; i++)
+                add_compile(&batch, plugin, archs[a], sample_row(&sample, i), false);
+        }
+        finish_batch(&batch);
+        print_message("%s: %zu of %zu configurations, %zu compiles\n", kernel_names[k],
+            sample.count, all.count, batch.done);
+        sample_finish_set(&all);
+        sample_finish_set(&sample);
+        plugin_unref(plugin);
+    }
+}
+
+static void what_a_constraint_over_params_forbids_fails_a_static_assert(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < KERNEL_COUNT; k++) {
+        struct plugin *plugin = kernel_load(kernel_names[k]);
+        const struct manifest *manifest = plugin->manifest;
+        size_t constraints = 0;
+        for (size_t c = 0; c < manifest->constraint_count; c++) {
+            struct sample_set broken;
+            struct batch batch = {0};
+            if (!manifest->constraints[c].params_only)
+                continue;
+            constraints++;
+            sample_broken(manifest, c, BROKEN_PER_CONSTRAINT, SEED, &broken);
+            for (size_t i = 0; i < broken.count; i++)
+                add_compile(&batch, plugin, "sm_90", sample_row(&broken, i), true);
+            finish_batch(&batch);
+            /* A constraint that nothing can break would be a mistake in the manifest. */
+            if (batch.done == 0)
+                fail_msg(
+                    "%s: nothing breaks \"%s\"", kernel_names[k], manifest->constraints[c].message);
+            sample_finish_set(&broken);
+        }
+        assert_true(constraints > 0);
+        plugin_unref(plugin);
+    }
+}
+
+/* f32 is IEEE fused multiply-add: no matrix instruction may come out of the default. */
+static void gemm_compiles_to_no_matrix_instruction(void **state)
+{
+    (void)state;
+    struct plugin *plugin = kernel_load("gemm");
+    for (size_t i = 0; i < plugin->manifest->default_count; i++) {
+        json_t *answer = worker_link_call(
+            &workers[0], compile_request(plugin, "compute_90", plugin->manifest->defaults[i]));
+        assert_true(json_is_true(json_object_get(answer, "ok")));
+        assert_true(json_is_true(json_object_get(answer, "is_ptx")));
+        size_t length;
+        char *ptx =
+            proto_base64_decode(json_string_value(json_object_get(answer, "image")), &length, NULL);
+        assert_non_null(ptx);
+        assert_non_null(memmem(ptx, length, "fma.rn.f32", 10));
+        assert_null(memmem(ptx, length, "mma.", 4)); /* also wmma. and wgmma. */
+        free(ptx);
+        json_decref(answer);
+    }
+    plugin_unref(plugin);
+}
+
+/* The two lists of constraints are compared by compiling, so a difference must show: a manifest
+ * that allows more than the source does is found out. */
+static void a_constraint_missing_from_the_manifest_is_found(void **state)
+{
+    (void)state;
+    struct plugin *plugin = kernel_load("transpose");
+    /* 128 / 1 * 128 / 1 = 16384 threads: only the static_assert stops it. */
+    const int64_t values[] = {1, 128, 1, 1, 1};
+    json_t *answer = worker_link_call(&workers[0], compile_request(plugin, "sm_90", values));
+    assert_true(json_is_false(json_object_get(answer, "ok")));
+    assert_true(json_is_true(json_object_get(answer, "static_assert")));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(answer, "log")), "32 to 1024 threads"));
+    json_decref(answer);
+    plugin_unref(plugin);
+}
+
+static int start_workers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < WORKERS; i++) {
+        struct tune_error err = {0};
+        if (worker_link_start(&workers[i], "compile", NULL, &err) != 0) {
+            printf("skipped: %s\n", err.text);
+            exit(SKIPPED);
+        }
+    }
+    return 0;
+}
+
+static int stop_workers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < WORKERS; i++)
+        worker_link_stop(&workers[i]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configurations_that_the_manifest_allows_compile_for_every_arch),
+        cmocka_unit_test(what_a_constraint_over_params_forbids_fails_a_static_assert),
+        cmocka_unit_test(gemm_compiles_to_no_matrix_instruction),
+        cmocka_unit_test(a_constraint_missing_from_the_manifest_is_found),
+    };
+    return cmocka_run_group_tests(tests, start_workers, stop_workers);
+}
