@@ -801,6 +801,19 @@ static void on_time_over(uv_timer_t *timer)
     tuning_pump(tuning);
 }
 
+/* Every configuration where the budget allows it, else a random choice of them. */
+static void choose_strategy(struct tuning *tuning)
+{
+    size_t evals = tuning->budget_evals;
+    if (tuning->strategy == NULL) {
+        if (evals == 0)
+            evals = tuning->device.attributes[DEVICE_sm] == 0 ? TUNING_DEFAULT_EVALS_CPU
+                                                              : TUNING_DEFAULT_EVALS;
+        tuning->strategy = xstrdup(space_count(tuning->space) <= evals ? "exhaustive" : "random");
+    }
+    tuning->budget_evals = evals ? evals : SIZE_MAX;
+}
+
 static void read_on_pool(uv_work_t *work)
 {
     tuning_read_history(work->data);
@@ -821,6 +834,7 @@ static void on_read(uv_work_t *work, int status)
         return;
     }
     tuning->default_index = space_default(tuning->space);
+    choose_strategy(tuning);
     tuning->search = search_create(tuning->strategy, tuning->space, tuning->seed,
         tuning->budget_evals, &tuning->error);
     const char *first = NULL;

@@ -27,6 +27,8 @@
 #define TUNING_ATTEMPTS_MAX 2 /* a candidate that killed a worker this often is never tried again */
 #define TUNING_READY_MAX 64   /* compiled, waiting for the GPU */
 #define TUNING_CONFIRM_MAX 8  /* candidates in the confirmation, the default not counted */
+#define TUNING_DEFAULT_EVALS 1000     /* of a sweep that names neither strategy nor budget ... */
+#define TUNING_DEFAULT_EVALS_CPU 64   /* ... and on the emulated device, which is slow */
 #define TUNING_DEADLINE_MS 5000
 #define TUNING_SAMPLE_BUDGET_MS 300
 #define TUNING_SAMPLES_MAX 200
@@ -47,10 +49,11 @@ struct tuning_spec {
     struct plugin *plugin; /* a reference is taken */
     size_t device;
     int64_t dims[MANIFEST_MAX_DIMS];
-    const char *dtype, *mode, *strategy; /* copied */
+    const char *dtype, *mode; /* copied */
+    const char *strategy;     /* copied; NULL: exhaustive where that fits the budget, else random */
     struct space_filter filter;
     bool has_filter;
-    size_t budget_evals;    /* SIZE_MAX: none */
+    size_t budget_evals;    /* 0: TUNING_DEFAULT_EVALS, or all for a named strategy */
     double budget_seconds;  /* 0: none */
     uint64_t seed, input_seed;
     const char *job; /* id, copied: names the runs "<job>/search" and "<job>/confirm" */

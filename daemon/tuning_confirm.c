@@ -121,6 +121,17 @@ static json_t *finalist_json(struct tuning *tuning, const struct candidate *cand
             tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL));
 }
 
+static void find_best_again(struct tuning *tuning)
+{
+    tuning->best = NULL;
+    for (size_t i = 0; i < tuning->candidate_count; i++) {
+        struct candidate *candidate = tuning->candidates[i];
+        if (candidate->is_counted && candidate->outcome == OUTCOME_OK
+            && (tuning->best == NULL || candidate->hi_ns < tuning->best->hi_ns))
+            tuning->best = candidate;
+    }
+}
+
 /* A finalist that failed now, on other inputs or beside others, is not a winner: its failure becomes a row
  * and the rest is measured again without it. */
 static void take_failure(struct tuning *tuning, const json_t *answer)
@@ -149,6 +160,7 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
     tuning->counts[outcome]++;
     candidate->outcome = outcome;
     drop_finalist(tuning, (size_t)index);
+    find_best_again(tuning);
 }
 
 static void take_result(struct tuning *tuning, size_t index, const json_t *result)

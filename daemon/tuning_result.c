@@ -153,12 +153,13 @@ json_t *tuning_result(const struct tuning *tuning)
     double median_ns = 0;
     json_t *best = best_json(tuning, &median_ns);
     json_t *result = json_pack(
-        "{s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:o, s:o, s:o, s:s, s:s, s:I, s:O}", "kernel",
+        "{s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:o, s:o, s:o, s:s, s:s, s:s, s:I, s:O}", "kernel",
         tuning->manifest->name, "dtype", tuning->dtype, "arch", tuning->device.arch, "shape",
         manifest_shape_to_json(tuning->manifest, tuning->dims), "mode", tuning->mode, "evaluations",
         (json_int_t)tuning->evaluations, "wall_s", (double)(uv_hrtime() - tuning->started_ns) / 1e9,
         "counts", counts_json(tuning), "best", best, "default", default_json(tuning), "device",
-        tuning->device.name, "method", tuning->method, "space",
+        tuning->device.name, "method", tuning->method, "strategy",
+        tuning->strategy ? tuning->strategy : "", "space",
         (json_int_t)space_count(tuning->space), "messages", tuning->messages);
     add_rates(tuning, result, median_ns);
     return result;
