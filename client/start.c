@@ -26,10 +26,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define START_LIMIT_MS 10000 /* from exec to the first answer: opening a large database included   \
-                              */
-#define LOCK_LIMIT_MS 15000  /* somebody else's start, and a little more */
+#define START_LIMIT_MS                                                                             \
+    10000                   /* from exec to the first answer: opening a large database included    \
+                             */
+#define LOCK_LIMIT_MS 15000 /* somebody else's start, and a little more */
 #define PAUSE_MS 20
+#define LOG_LIMIT_BYTES ((off_t)16 << 20)
 
 /* --- which socket ----------------------------------------------------------------------------- */
 
@@ -185,35 +187,41 @@ int tune_find_program(const char *name, char *path, size_t size, struct tune_err
 
 /* --- the log ---------------------------------------------------------------------------------- */
 
-/* Makes each missing folder of `path` up to its last '/'. */
-static void make_folders(const char *path, mode_t mode)
+/* Makes each missing folder of `path` below its first `base` bytes, up to the last '/'. */
+static void make_folders(const char *path, size_t base)
 {
     char part[PATH_MAX];
     snprintf(part, sizeof part, "%s", path);
-    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(part + base, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(part, mode); /* failure shows when the file is opened */
+        if (slash > part + base)
+            mkdir(part, 0700); /* failure shows when the file is opened */
         *slash = '/';
     }
 }
 
+/* Opens a log for appending; one that has grown large is set aside first, in place of the last. */
 static int open_log(const char *path)
 {
+    struct stat info;
+    char aside[PATH_MAX + 4];
+    if (stat(path, &info) == 0 && info.st_size > LOG_LIMIT_BYTES) {
+        snprintf(aside, sizeof aside, "%s.old", path);
+        rename(path, aside);
+    }
     return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-/* The log file's descriptor and name; beside the socket when there is no usable home. */
+/* The log file's descriptor and name; beside the socket when there is no usable home. A home that
+ * does not exist is not made. */
 static int open_daemon_log(const char *socket_path, char *path, size_t size, struct tune_error *err)
 {
     const char *state = environment("XDG_STATE_HOME");
-    const char *home = environment("HOME");
+    const char *base = state ? state : environment("HOME");
     int fd = -1;
-    if (state != NULL)
-        snprintf(path, size, "%s/tunerd/tunerd.log", state);
-    else
-        snprintf(path, size, "%s/.local/state/tunerd/tunerd.log", home ? home : "");
-    if (state != NULL || home != NULL) {
-        make_folders(path, 0700);
+    if (base != NULL) {
+        snprintf(path, size, "%s%s/tunerd/tunerd.log", base, state ? "" : "/.local/state");
+        make_folders(path, strlen(base));
         fd = open_log(path);
     }
     if (fd < 0) {
