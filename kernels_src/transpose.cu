@@ -32,7 +32,6 @@ constexpr int LANES = TILE / VEC; // threads along a row of the tile
 constexpr int STEP = TILE / ROWS; // threads along a column, and distance of a thread's rows
 constexpr int THREADS = LANES * STEP;
 
-static_assert(ROWS <= TILE, "a thread has at most the rows of the tile");
 static_assert(THREADS >= 32 && THREADS <= 1024,
     "a block has 32 to 1024 threads: (TILE / VEC) * (TILE / ROWS)");
 static_assert(VARIANT != 0 || (TILE == 32 && ROWS == 4 && VEC == 1 && LAYOUT == 0),

@@ -102,7 +102,11 @@ void sample_broken(const struct manifest *manifest, size_t constraint, size_t co
             values[p] = param->values[sample_random(&seed) % param->value_count];
         }
         bind_values(manifest, values, slots);
-        if (!holds(manifest, constraint, slots))
+        bool is_wanted = !holds(manifest, constraint, slots);
+        for (size_t c = 0; c < manifest->constraint_count && is_wanted; c++)
+            if (c != constraint && manifest->constraints[c].params_only)
+                is_wanted = holds(manifest, c, slots);
+        if (is_wanted)
             add_row(out, values);
     }
 }

@@ -17,7 +17,8 @@ const int64_t *sample_row(const struct sample_set *set, size_t index);
 /* Every assignment for which all params-only constraints hold. */
 void sample_valid(const struct manifest *manifest, struct sample_set *out);
 
-/* Up to `count` assignments that break constraint `constraint` (params-only), chosen by seed. */
+/* Up to `count` assignments that break constraint `constraint` and no other params-only one: its
+ * own static_assert must stop them. Chosen by seed. */
 void sample_broken(const struct manifest *manifest, size_t constraint, size_t count, uint64_t seed,
     struct sample_set *out);
 

@@ -221,10 +221,15 @@ static int stop_workers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(configurations_that_the_manifest_allows_compile_for_every_arch),
-        cmocka_unit_test(what_a_constraint_over_params_forbids_fails_a_static_assert),
-        cmocka_unit_test(gemm_compiles_to_no_matrix_instruction),
-        cmocka_unit_test(a_constraint_missing_from_the_manifest_is_found),
+        cmocka_unit_test_setup_teardown(
+            configurations_that_the_manifest_allows_compile_for_every_arch, start_workers,
+            stop_workers),
+        cmocka_unit_test_setup_teardown(what_a_constraint_over_params_forbids_fails_a_static_assert,
+            start_workers, stop_workers),
+        cmocka_unit_test_setup_teardown(
+            gemm_compiles_to_no_matrix_instruction, start_workers, stop_workers),
+        cmocka_unit_test_setup_teardown(
+            a_constraint_missing_from_the_manifest_is_found, start_workers, stop_workers),
     };
-    return cmocka_run_group_tests(tests, start_workers, stop_workers);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
