@@ -38,6 +38,7 @@ class Autostart(unittest.TestCase):
 
     def spawn(self, *args, **env):
         return subprocess.Popen([TUNECTL, *args], env=dict(self.env, **env), stdin=subprocess.DEVNULL,
+                                close_fds=False,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 universal_newlines=True)
 
@@ -47,6 +48,10 @@ class Autostart(unittest.TestCase):
         return child.returncode, out, err
 
     def test_a_command_starts_a_daemon_that_outlives_it(self):
+        inherited = os.pipe()  # the caller's own descriptors are none of the daemon's
+        for fd in inherited:
+            os.set_inheritable(fd, True)
+            self.addCleanup(os.close, fd)
         code, out, err = self.run_one("kernels", "--json")
         self.assertEqual((code, out), (0, "[]\n"), err)
         (pid, session), = self.started()
