@@ -58,8 +58,9 @@ static void show_kernels(const json_t *kernels)
         table_add(&table, text_of(kernel, "name"));
         add_names(&table, json_object_get(kernel, "dims"));
         add_names(&table, json_object_get(kernel, "dtypes"));
+        const char *error = text_of(kernel, "error"); /* its files cannot be used */
         table_addf(&table, "%zu", json_array_size(json_object_get(kernel, "params")));
-        table_add(&table, text_of(kernel, "summary"));
+        table_addf(&table, "%s%s", error[0] ? "not usable: " : text_of(kernel, "summary"), error);
     }
     if (json_array_size(kernels) == 0)
         puts("no kernels: see --plugins of tunerd(8)");
@@ -187,7 +188,8 @@ static void show_devices(const json_t *devices)
         table_addf(&table, "%.0f", number_of(device, "sms"));
         double bytes = number_of(device, "memory_bytes");
         table_add(&table, bytes > 0 ? human_bytes(bytes, memory) : "-");
-        table_add(&table, text_of(device, "state"));
+        const char *reason = text_of(device, "reason");
+        table_addf(&table, "%s%s%s", text_of(device, "state"), reason[0] ? ": " : "", reason);
         table_add(&table, text_of(device, "uuid"));
     }
     if (json_array_size(devices) == 0)

@@ -8,11 +8,30 @@
 
 /* --- jobs ------------------------------------------------------------------------------------- */
 
+/* The best time of a job of one shape. */
 static double best_of(const json_t *job)
 {
     const json_t *results = json_object_get(job, "results");
     const json_t *best = json_object_get(json_array_get(results, 0), "best");
-    return json_array_size(results) == 1 ? number_of(best, "median_ns") : number_of(job, "best_ns");
+    const json_t *progress = json_object_get(job, "progress");
+    if (json_array_size(results) > 1 || number_of(job, "shape_count") > 1)
+        return 0;
+    return json_is_object(best) ? number_of(best, "median_ns") : number_of(progress, "best_ns");
+}
+
+/* How far it has come; of a job that is over, how many configurations it took. */
+static void add_done(struct table *table, const json_t *job)
+{
+    double evaluations = 0;
+    size_t i;
+    json_t *result;
+    json_array_foreach (json_object_get(job, "results"), i, result) {
+        evaluations += number_of(result, "evaluations");
+    }
+    if (number_of(job, "total") > 0)
+        table_addf(table, "%.0f/%.0f", number_of(job, "done"), number_of(job, "total"));
+    else
+        table_addf(table, "%.0f", evaluations);
 }
 
 static void show_jobs(const json_t *jobs)
@@ -29,9 +48,9 @@ static void show_jobs(const json_t *jobs)
         table_add(&table, text_of(job, "job"));
         table_add(&table, text_of(job, "kernel"));
         table_add(&table, text_of(job, "state"));
-        table_addf(&table, "%.0f/%.0f", number_of(job, "done"), number_of(job, "total"));
+        add_done(&table, job);
         table_add(&table, human_time(best_of(job), time));
-        table_add_moment(&table, json_object_get(job, "created"));
+        table_add_moment(&table, json_object_get(job, "created_unix_ms"));
     }
     if (json_array_size(jobs) == 0)
         puts("no jobs");

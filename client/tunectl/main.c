@@ -22,7 +22,7 @@ static const struct command commands[] = {
     {"describe", "KERNEL", "a kernel's dimensions, parameters, constraints and default",
         run_describe},
     {"records", "[KERNEL] [--outcome WORD] [--job JOB] [--limit N]",
-        "measurements in the database, newest first", run_records},
+        "measurements in the database, failures among them", run_records},
     {"jobs", "", "sweeps that wait, run, or have ended", run_jobs},
     {"watch", "[JOB]", "follow one job, or all of them, as they go", run_watch},
     {"cancel", "JOB", "end a job; what it measured is kept", run_cancel},

@@ -177,7 +177,7 @@ char *pairs_text(const json_t *object, const char *separator)
     json_t *value;
     bool is_first = true;
     if (!json_is_object(object))
-        putc('-', stream);
+        fputs(json_is_string(object) ? json_string_value(object) : "-", stream);
     json_object_foreach ((json_t *)object, key, value) {
         fprintf(stream, "%s%s=", is_first ? "" : separator, key);
         is_first = false;

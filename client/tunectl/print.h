@@ -35,8 +35,8 @@ char *human_duration(double seconds, char text[HUMAN_BYTES]);
 /* "256 MiB". */
 char *human_bytes(double bytes, char text[HUMAN_BYTES]);
 
-/* "BM=64 BN=64 SWIZZLE=xor" from an object, with `separator` between the pairs. malloc'ed, "-" for
- * what is no object. */
+/* "BM=64 BN=64 SWIZZLE=xor" from an object, with `separator` between the pairs. malloc'ed; a string
+ * is taken as it is, "-" stands for what is neither. */
 char *pairs_text(const json_t *object, const char *separator);
 
 /* Fields of a reply that may be absent. */

@@ -61,6 +61,9 @@ char *progress_text(const json_t *params)
     if (strcmp(shape, "-") != 0)
         fprintf(stream, " %s", shape);
     free(shape);
+    if (number_of(params, "shape_count") > 1)
+        fprintf(stream, " (shape %.0f of %.0f)", number_of(params, "shape_index") + 1,
+            number_of(params, "shape_count"));
     fprintf(stream, ": %.0f of %.0f", done, total);
     if (text_of(params, "phase")[0] != '\0')
         fprintf(stream, ", %s", text_of(params, "phase"));

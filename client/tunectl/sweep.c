@@ -126,11 +126,13 @@ static void add_time(struct table *table, const json_t *best)
     char median[HUMAN_BYTES], low[HUMAN_BYTES], high[HUMAN_BYTES];
     const json_t *interval = json_object_get(best, "interval_ns");
     table_add(table, "time");
-    table_addf(table, "%s   (95%% interval %s to %s, %.0f samples)",
+    char samples[32] = "not confirmed";
+    if (number_of(best, "samples") > 0)
+        snprintf(samples, sizeof samples, "%.0f samples", number_of(best, "samples"));
+    table_addf(table, "%s   (95%% interval %s to %s, %s)",
         human_time(number_of(best, "median_ns"), median),
         human_time(json_number_value(json_array_get(interval, 0)), low),
-        human_time(json_number_value(json_array_get(interval, 1)), high),
-        number_of(best, "samples"));
+        human_time(json_number_value(json_array_get(interval, 1)), high), samples);
 }
 
 /* TFLOP/s for what computes, GB/s for what moves; and how near that is to what the card can do. */
@@ -160,8 +162,9 @@ static void add_default(struct table *table, const json_t *result, double best_n
         return;
     add_config(table, "default", json_object_get(usual, "config"));
     table_add(table, "");
+    const char *outcome = text_of(usual, "outcome");
     if (!(default_ns > 0))
-        table_add(table, "not measured");
+        table_add(table, outcome[0] ? outcome : "not measured");
     else if (json_equal(json_object_get(usual, "config"),
                  json_object_get(json_object_get(result, "best"), "config")))
         table_addf(table, "%s: the default is the winner", human_time(default_ns, text));

@@ -332,7 +332,7 @@ class Answers(unittest.TestCase):
         devices = [{"ordinal": 0, "name": "CPU emulator", "uuid": "GPU-0", "arch": "cpu",
                     "state": "idle", "sms": 4, "memory_bytes": 2147483648}]
         jobs = [{"job": "j-1", "kernel": "gemm", "state": "running", "done": 3, "total": 9,
-                 "created": 1767323045000}]
+                 "created_unix_ms": 1767323045000}]
         for name, value, words in (("kernels", kernels, ["gemm", "M N", "f32", "C = A B"]),
                                    ("devices", devices, ["CPU emulator", "2.00 GiB", "GPU-0"]),
                                    ("jobs", jobs, ["j-1", "running", "3/9", "2026-01-0"])):
@@ -355,6 +355,14 @@ class Answers(unittest.TestCase):
         self.assertEqual(daemon.asked("describe"), [{"kernel": "gemm"}])
         for words in ("16 xor", "tile rows", "tile too large", "BM=16", "M=64", "abc", "/p/gemm"):
             self.assertIn(words, result.stdout)
+
+    def test_a_kernel_and_a_device_that_cannot_be_used_say_why(self):
+        broken = [{"name": "conv", "error": "conv.json: no field \"dims\""}]
+        result, _ = self.ask({"kernels": lambda _c, _p: broken}, "kernels")
+        self.assertIn('not usable: conv.json: no field "dims"', result.stdout)
+        broken = [{"ordinal": 0, "name": "H200", "state": "failed", "reason": "context lost"}]
+        result, _ = self.ask({"devices": lambda _c, _p: broken}, "devices")
+        self.assertIn("failed: context lost", result.stdout)
 
     def test_cancel_names_the_job(self):
         result, daemon = self.ask({"cancel": lambda _c, _p: {}}, "cancel", "j-7")
