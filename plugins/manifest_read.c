@@ -50,7 +50,7 @@ void *reader_calloc(struct reader *reader, size_t count, size_t size)
     return room;
 }
 
-int read_known(struct reader *reader, const json_t *object, const char *const *known)
+int reader_known(struct reader *reader, const json_t *object, const char *const *known)
 {
     struct tune_error cause = {0};
     if (!json_is_object(object))
@@ -59,7 +59,7 @@ int read_known(struct reader *reader, const json_t *object, const char *const *k
                                                                       : 0;
 }
 
-int read_text(struct reader *reader, const json_t *object, const char *key, size_t limit,
+int reader_text(struct reader *reader, const json_t *object, const char *key, size_t limit,
     bool is_optional, char **out)
 {
     struct tune_error cause = {0};
@@ -79,8 +79,8 @@ int read_text(struct reader *reader, const json_t *object, const char *key, size
     return *out ? 0 : reader_no_memory(reader);
 }
 
-int read_array(struct reader *reader, const json_t *object, const char *key, size_t min, size_t max,
-    json_t **out, size_t *count)
+int reader_array(struct reader *reader, const json_t *object, const char *key, size_t min,
+    size_t max, json_t **out, size_t *count)
 {
     struct tune_error cause = {0};
     *count = 0;
@@ -98,7 +98,7 @@ int read_array(struct reader *reader, const json_t *object, const char *key, siz
     return 0;
 }
 
-unsigned expr_reads(const struct reader *reader, const struct expr *expr)
+unsigned reader_reads(const struct reader *reader, const struct expr *expr)
 {
     const struct manifest *manifest = reader->manifest;
     unsigned reads = 0;
@@ -117,7 +117,7 @@ unsigned expr_reads(const struct reader *reader, const struct expr *expr)
     return reads;
 }
 
-int read_expr_value(struct reader *reader, const json_t *value, const char *key, unsigned allowed,
+int reader_expr_value(struct reader *reader, const json_t *value, const char *key, unsigned allowed,
     struct expr **out)
 {
     char number[24];
@@ -133,7 +133,7 @@ int read_expr_value(struct reader *reader, const json_t *value, const char *key,
     *out = expr_create(text, reader->names, manifest_slot_count(reader->manifest), &cause);
     if (*out == NULL)
         return reader_wrap(reader, &cause);
-    unsigned surplus = expr_reads(reader, *out) & ~allowed;
+    unsigned surplus = reader_reads(reader, *out) & ~allowed;
     if (surplus != 0)
         return reader_fail(reader, TUNE_EINVAL,
             "field \"%s\" may not depend on %s, but is \"%.80s\"", key,
@@ -144,17 +144,17 @@ int read_expr_value(struct reader *reader, const json_t *value, const char *key,
     return 0;
 }
 
-int read_expr(struct reader *reader, const json_t *object, const char *key, unsigned allowed,
+int reader_expr(struct reader *reader, const json_t *object, const char *key, unsigned allowed,
     bool is_optional, struct expr **out)
 {
     const json_t *value = json_object_get(object, key);
     *out = NULL;
     if (value == NULL || json_is_null(value))
         return is_optional ? 0 : reader_fail(reader, TUNE_EINVAL, "field \"%s\" is missing", key);
-    return read_expr_value(reader, value, key, allowed, out);
+    return reader_expr_value(reader, value, key, allowed, out);
 }
 
-bool is_identifier(const char *text)
+bool reader_is_identifier(const char *text)
 {
     if (!isalpha((unsigned char)text[0]) || strlen(text) > MANIFEST_MAX_NAME)
         return false;
@@ -168,10 +168,10 @@ bool is_identifier(const char *text)
 static int read_name(struct reader *reader, const json_t *object, size_t slot, char **out)
 {
     static const char *const functions[] = {"ceildiv", "min", "max", "pow2", "dtype_bytes"};
-    if (read_text(reader, object, "name", MANIFEST_MAX_NAME, false, out))
+    if (reader_text(reader, object, "name", MANIFEST_MAX_NAME, false, out))
         return -1;
     const char *name = *out;
-    if (!is_identifier(name) || strncmp(name, "TUNE_", 5) == 0)
+    if (!reader_is_identifier(name) || strncmp(name, "TUNE_", 5) == 0)
         return reader_fail(reader, TUNE_EINVAL,
             "\"%s\" is no name: a letter, then letters, digits and _; TUNE_ is reserved", name);
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
@@ -214,9 +214,9 @@ static int read_head(struct reader *reader, const json_t *root)
         return reader_fail(reader, TUNE_EVERSION,
             "the manifest is of form %" PRId64 "; this tunerd reads form %d", version,
             MANIFEST_VERSION);
-    if (read_text(reader, root, "name", MANIFEST_MAX_NAME, false, &manifest->name) ||
-        read_text(reader, root, "summary", MANIFEST_MAX_TEXT, false, &manifest->summary) ||
-        read_text(reader, root, "source", 2 * MANIFEST_MAX_NAME, true, &manifest->source))
+    if (reader_text(reader, root, "name", MANIFEST_MAX_NAME, false, &manifest->name) ||
+        reader_text(reader, root, "summary", MANIFEST_MAX_TEXT, false, &manifest->summary) ||
+        reader_text(reader, root, "source", 2 * MANIFEST_MAX_NAME, true, &manifest->source))
         return -1;
     if (!is_kernel_name(manifest->name))
         return reader_fail(reader, TUNE_EINVAL,
@@ -238,15 +238,15 @@ static int read_dims(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "dims", 1, MANIFEST_MAX_DIMS, &array, &count))
+    if (reader_array(reader, root, "dims", 1, MANIFEST_MAX_DIMS, &array, &count))
         return -1;
     for (size_t i = 0; i < count; i++) {
         struct manifest_dim *dim = &manifest->dims[manifest->dim_count++];
         const json_t *object = json_array_get(array, i);
         reader_at(reader, "dims[%zu]", i);
-        if (read_known(reader, object, known) ||
+        if (reader_known(reader, object, known) ||
             read_name(reader, object, manifest_dim_slot(manifest, i), &dim->name) ||
-            read_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &dim->meaning))
+            reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &dim->meaning))
             return -1;
     }
     reader_at(reader, "%s", "");
@@ -259,10 +259,10 @@ static int read_value(struct reader *reader, const json_t *json, struct manifest
     size_t index = param->value_count++;
     struct tune_error cause = {0};
     if (json_is_object(json)) {
-        if (read_known(reader, json, known) ||
-            read_text(reader, json, "name", MANIFEST_MAX_NAME, false, &param->value_names[index]))
+        if (reader_known(reader, json, known) ||
+            reader_text(reader, json, "name", MANIFEST_MAX_NAME, false, &param->value_names[index]))
             return -1;
-        if (!is_identifier(param->value_names[index]))
+        if (!reader_is_identifier(param->value_names[index]))
             return reader_fail(reader, TUNE_EINVAL,
                 "\"%s\" cannot name a value: a letter, then "
                 "letters, digits and _",
@@ -292,12 +292,12 @@ static int read_param(struct reader *reader, const json_t *object, size_t i)
     json_t *values;
     size_t count;
     reader_at(reader, "params[%zu]", i);
-    if (read_known(reader, object, known) ||
+    if (reader_known(reader, object, known) ||
         read_name(reader, object, manifest_param_slot(manifest, i), &param->name))
         return -1;
     reader_at(reader, "params[%zu] (%s)", i, param->name);
-    if (read_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &param->meaning) ||
-        read_array(reader, object, "values", 1, MANIFEST_MAX_VALUES, &values, &count))
+    if (reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &param->meaning) ||
+        reader_array(reader, object, "values", 1, MANIFEST_MAX_VALUES, &values, &count))
         return -1;
     for (size_t j = 0; j < count; j++) {
         reader_at(reader, "params[%zu] (%s), values[%zu]", i, param->name, j);
@@ -311,7 +311,7 @@ static int read_params(struct reader *reader, const json_t *root)
 {
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "params", 1, MANIFEST_MAX_PARAMS, &array, &count))
+    if (reader_array(reader, root, "params", 1, MANIFEST_MAX_PARAMS, &array, &count))
         return -1;
     for (size_t i = 0; i < count; i++)
         if (read_param(reader, json_array_get(array, i), i))
@@ -329,7 +329,7 @@ static int read_derived(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "derived", 0, MANIFEST_MAX_DERIVED, &array, &count))
+    if (reader_array(reader, root, "derived", 0, MANIFEST_MAX_DERIVED, &array, &count))
         return -1;
     manifest->derived_count = count;
     for (size_t i = 0; i < count; i++)
@@ -339,13 +339,13 @@ static int read_derived(struct reader *reader, const json_t *root)
         struct manifest_derived *derived = &manifest->derived[i];
         const json_t *object = json_array_get(array, i);
         reader_at(reader, "derived[%zu]", i);
-        if (read_known(reader, object, known) ||
-            read_expr(reader, object, "expr", READS_ANY, false, &derived->expr) ||
+        if (reader_known(reader, object, known) ||
+            reader_expr(reader, object, "expr", READS_ANY, false, &derived->expr) ||
             read_name(reader, object, manifest_derived_slot(manifest, i), &derived->name) ||
-            read_text(reader, object, "meaning", MANIFEST_MAX_TEXT, true, &derived->meaning))
+            reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, true, &derived->meaning))
             return -1;
         derived->last_param = manifest_last_param(manifest, derived->expr);
-        reader->derived_reads[i] = expr_reads(reader, derived->expr);
+        reader->derived_reads[i] = reader_reads(reader, derived->expr);
     }
     reader_at(reader, "%s", "");
     return 0;
@@ -357,7 +357,7 @@ static int read_constraints(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "constraints", 0, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, root, "constraints", 0, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     manifest->constraints = reader_calloc(reader, count, sizeof *manifest->constraints);
     if (manifest->constraints == NULL)
@@ -367,12 +367,12 @@ static int read_constraints(struct reader *reader, const json_t *root)
             &manifest->constraints[manifest->constraint_count++];
         const json_t *object = json_array_get(array, i);
         reader_at(reader, "constraints[%zu]", i);
-        if (read_known(reader, object, known) ||
-            read_expr(reader, object, "expr", READS_ANY, false, &constraint->expr) ||
-            read_text(reader, object, "message", MANIFEST_MAX_TEXT, false, &constraint->message))
+        if (reader_known(reader, object, known) ||
+            reader_expr(reader, object, "expr", READS_ANY, false, &constraint->expr) ||
+            reader_text(reader, object, "message", MANIFEST_MAX_TEXT, false, &constraint->message))
             return -1;
         constraint->last_param = manifest_last_param(manifest, constraint->expr);
-        constraint->params_only = expr_reads(reader, constraint->expr) == READS_PARAMS;
+        constraint->params_only = reader_reads(reader, constraint->expr) == READS_PARAMS;
     }
     reader_at(reader, "%s", "");
     return 0;
@@ -389,7 +389,7 @@ static int read_requirements(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "requires", 0, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, root, "requires", 0, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     manifest->requirements = reader_calloc(reader, count, sizeof *manifest->requirements);
     if (manifest->requirements == NULL)
@@ -399,10 +399,10 @@ static int read_requirements(struct reader *reader, const json_t *root)
             &manifest->requirements[manifest->requirement_count++];
         const json_t *object = json_array_get(array, i);
         reader_at(reader, "requires[%zu]", i);
-        if (read_known(reader, object, known) ||
-            read_expr(reader, object, "when", READS_ANY, true, &requirement->when) ||
-            read_expr(reader, object, "sm", READS_ANY, false, &requirement->sm) ||
-            read_text(reader, object, "arch_suffix", 1, true, &requirement->arch_suffix))
+        if (reader_known(reader, object, known) ||
+            reader_expr(reader, object, "when", READS_ANY, true, &requirement->when) ||
+            reader_expr(reader, object, "sm", READS_ANY, false, &requirement->sm) ||
+            reader_text(reader, object, "arch_suffix", 1, true, &requirement->arch_suffix))
             return -1;
         const char *suffix = requirement->arch_suffix;
         if (suffix != NULL && strcmp(suffix, "a") != 0 && strcmp(suffix, "f") != 0)
@@ -423,7 +423,7 @@ static int read_shapes(struct reader *reader, const json_t *root, const char *ke
 {
     json_t *array;
     size_t count;
-    if (read_array(reader, root, key, min, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, root, key, min, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     *shapes = reader_calloc(reader, count, sizeof **shapes);
     if (*shapes == NULL)
@@ -445,7 +445,7 @@ static int read_dtypes(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "dtypes", 1, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, root, "dtypes", 1, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     manifest->dtypes = reader_calloc(reader, count, sizeof *manifest->dtypes);
     if (manifest->dtypes == NULL)
@@ -502,7 +502,7 @@ static int read_compile_dims(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "compile_dims", 0, MANIFEST_MAX_DIMS, &array, &count))
+    if (reader_array(reader, root, "compile_dims", 0, MANIFEST_MAX_DIMS, &array, &count))
         return -1;
     for (size_t i = 0; i < count; i++) {
         const char *name = json_string_value(json_array_get(array, i));
@@ -529,16 +529,16 @@ static int read_root(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     for (size_t i = 0; i < DEVICE_ATTRIBUTE_COUNT; i++)
         reader->names[i] = device_attribute_names[i];
-    if (read_known(reader, root, known) || read_head(reader, root) || read_dims(reader, root) ||
+    if (reader_known(reader, root, known) || read_head(reader, root) || read_dims(reader, root) ||
         read_params(reader, root) || read_derived(reader, root) || read_constraints(reader, root) ||
         read_requirements(reader, root) || read_dtypes(reader, root) ||
         read_shapes(reader, root, "shapes", 1, &manifest->shapes, &manifest->shape_count) ||
         read_shapes(
             reader, root, "shapes_cpu", 0, &manifest->shapes_cpu, &manifest->shape_cpu_count) ||
         read_defaults(reader, root) || read_compile_dims(reader, root) ||
-        read_geometry(reader, root) ||
-        read_expr(reader, root, "flops", READS_DIMS, true, &manifest->flops) ||
-        read_expr(reader, root, "bytes", READS_DIMS, true, &manifest->bytes))
+        reader_geometry(reader, root) ||
+        reader_expr(reader, root, "flops", READS_DIMS, true, &manifest->flops) ||
+        reader_expr(reader, root, "bytes", READS_DIMS, true, &manifest->bytes))
         return -1;
     manifest->canonical = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
     return manifest->canonical ? 0 : reader_no_memory(reader);

@@ -30,26 +30,26 @@ int reader_fail(struct reader *reader, enum tune_code code, const char *format, 
 int reader_wrap(struct reader *reader, const struct tune_error *cause);
 int reader_no_memory(struct reader *reader);
 
-int read_known(struct reader *reader, const json_t *object, const char *const *known);
+int reader_known(struct reader *reader, const json_t *object, const char *const *known);
 /* A text of 1..limit bytes; *out is NULL when it is absent and may be. */
-int read_text(struct reader *reader, const json_t *object, const char *key, size_t limit,
+int reader_text(struct reader *reader, const json_t *object, const char *key, size_t limit,
     bool is_optional, char **out);
 /* An array of min..max elements, borrowed; with min 0 it may be absent (*out NULL, *count 0). */
-int read_array(struct reader *reader, const json_t *object, const char *key, size_t min, size_t max,
-    json_t **out, size_t *count);
+int reader_array(struct reader *reader, const json_t *object, const char *key, size_t min,
+    size_t max, json_t **out, size_t *count);
 /* Zeroed room for `count` elements; NULL (and the error set) without memory. */
 void *reader_calloc(struct reader *reader, size_t count, size_t size);
 /* The expression under `key` ("count") or NULL in *out when absent and optional. */
-int read_expr(struct reader *reader, const json_t *object, const char *key, unsigned allowed,
+int reader_expr(struct reader *reader, const json_t *object, const char *key, unsigned allowed,
     bool is_optional, struct expr **out);
 /* The same from a value itself. */
-int read_expr_value(struct reader *reader, const json_t *value, const char *key, unsigned allowed,
+int reader_expr_value(struct reader *reader, const json_t *value, const char *key, unsigned allowed,
     struct expr **out);
-unsigned expr_reads(const struct reader *reader, const struct expr *expr);
+unsigned reader_reads(const struct reader *reader, const struct expr *expr);
 
-bool is_identifier(const char *text);
+bool reader_is_identifier(const char *text);
 
 /* manifest_read_geometry.c */
-int read_geometry(struct reader *reader, const json_t *root);
+int reader_geometry(struct reader *reader, const json_t *root);
 
 #endif

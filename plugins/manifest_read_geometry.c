@@ -42,7 +42,7 @@ static int read_fill(struct reader *reader, const json_t *object, struct manifes
     if (json_is_object(fill)) {
         struct tune_error cause = {0};
         buffer->fill = FILL_VALUE;
-        if (read_known(reader, fill, known))
+        if (reader_known(reader, fill, known))
             return -1;
         if (json_object_get(fill, "value") == NULL)
             return reader_fail(reader, TUNE_EINVAL, "\"fill\" lacks its \"value\"");
@@ -61,9 +61,9 @@ static int read_fill(struct reader *reader, const json_t *object, struct manifes
 static int read_buffer_name(struct reader *reader, const json_t *object, size_t index)
 {
     struct manifest_buffer *buffer = &reader->manifest->buffers[index];
-    if (read_text(reader, object, "name", MANIFEST_MAX_NAME, false, &buffer->name))
+    if (reader_text(reader, object, "name", MANIFEST_MAX_NAME, false, &buffer->name))
         return -1;
-    if (!is_identifier(buffer->name))
+    if (!reader_is_identifier(buffer->name))
         return reader_fail(reader, TUNE_EINVAL,
             "\"%s\" is no name: a letter, then letters, digits and _", buffer->name);
     if (find_buffer(reader->manifest, buffer->name) != index)
@@ -79,8 +79,8 @@ static int read_buffer(struct reader *reader, const json_t *object, size_t index
     struct manifest_buffer *buffer = &reader->manifest->buffers[index];
     struct tune_error cause = {0};
     const char *role;
-    if (read_known(reader, object, known) || read_buffer_name(reader, object, index) ||
-        read_text(reader, object, "dtype", MANIFEST_MAX_NAME, false, &buffer->dtype))
+    if (reader_known(reader, object, known) || read_buffer_name(reader, object, index) ||
+        reader_text(reader, object, "dtype", MANIFEST_MAX_NAME, false, &buffer->dtype))
         return -1;
     if (strcmp(buffer->dtype, "T") != 0 && dtype_bytes(buffer->dtype) == 0)
         return reader_fail(reader, TUNE_EINVAL,
@@ -101,7 +101,7 @@ static int read_buffer(struct reader *reader, const json_t *object, size_t index
     unsigned allowed = of_reference                     ? READS_DEVICE | READS_DIMS
                        : buffer->role == BUFFER_SCRATCH ? READS_ANY
                                                         : READS_DIMS;
-    return read_expr(reader, object, "count", allowed, false, &buffer->count) ||
+    return reader_expr(reader, object, "count", allowed, false, &buffer->count) ||
                    read_fill(reader, object, buffer)
                ? -1
                : 0;
@@ -152,7 +152,7 @@ static int read_scalar(
     static const char *const types[] = {
         "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64", NULL};
     struct tune_error cause = {0};
-    if (read_text(reader, object, "scalar", MANIFEST_MAX_NAME, false, &arg->scalar))
+    if (reader_text(reader, object, "scalar", MANIFEST_MAX_NAME, false, &arg->scalar))
         return -1;
     if (find_word(types, arg->scalar) < 0)
         return reader_fail(reader, TUNE_EINVAL,
@@ -166,7 +166,7 @@ static int read_scalar(
             "a scalar has either \"value\" (an expression) or, "
             "for f32 and f64, \"number\"");
     if (has_value)
-        return read_expr(reader, object, "value", allowed, false, &arg->value);
+        return reader_expr(reader, object, "value", allowed, false, &arg->value);
     return proto_number_opt(object, "number", &arg->number, &cause) ? reader_wrap(reader, &cause)
                                                                     : 0;
 }
@@ -178,7 +178,7 @@ static int read_arg(
     static const char *const scalar_keys[] = {"scalar", "value", "number", NULL};
     bool is_scalar = json_object_get(object, "scalar") != NULL;
     arg->buffer = SIZE_MAX;
-    if (read_known(reader, object, is_scalar ? scalar_keys : buffer_keys))
+    if (reader_known(reader, object, is_scalar ? scalar_keys : buffer_keys))
         return -1;
     return is_scalar ? read_scalar(reader, object, allowed, arg)
                      : read_buffer_index(reader, object, "buffer", &arg->buffer);
@@ -192,10 +192,10 @@ static int read_triple(struct reader *reader, const json_t *object, const char *
     size_t count;
     if (json_object_get(object, key) == NULL)
         return 0;
-    if (read_array(reader, object, key, 1, 3, &array, &count))
+    if (reader_array(reader, object, key, 1, 3, &array, &count))
         return -1;
     for (size_t i = 0; i < count; i++)
-        if (read_expr_value(reader, json_array_get(array, i), key, allowed, &out[i]))
+        if (reader_expr_value(reader, json_array_get(array, i), key, allowed, &out[i]))
             return -1;
     return 0;
 }
@@ -226,9 +226,9 @@ static int read_memset(
     struct tune_error cause = {0};
     int64_t byte = 0;
     launch->is_memset = true;
-    if (read_known(reader, object, known) ||
+    if (reader_known(reader, object, known) ||
         read_buffer_index(reader, object, "memset", &launch->memset_buffer) ||
-        read_expr(reader, object, "when", allowed, true, &launch->when))
+        reader_expr(reader, object, "when", allowed, true, &launch->when))
         return -1;
     if (proto_int_opt(object, "byte", 0, 255, &byte, &cause))
         return reader_wrap(reader, &cause);
@@ -242,15 +242,15 @@ static int read_kernel(
     static const char *const known[] = {"entry", "when", "grid", "block", "shared_bytes", "cluster",
         "cooperative", "repeat", "args", NULL};
     struct tune_error cause = {0};
-    if (read_known(reader, object, known) ||
-        read_text(reader, object, "entry", MANIFEST_MAX_ENTRY, false, &launch->entry) ||
+    if (reader_known(reader, object, known) ||
+        reader_text(reader, object, "entry", MANIFEST_MAX_ENTRY, false, &launch->entry) ||
         check_entry(reader, launch->entry) ||
-        read_expr(reader, object, "when", allowed, true, &launch->when) ||
+        reader_expr(reader, object, "when", allowed, true, &launch->when) ||
         read_triple(reader, object, "grid", allowed, launch->grid) ||
         read_triple(reader, object, "block", allowed, launch->block) ||
         read_triple(reader, object, "cluster", allowed, launch->cluster) ||
-        read_expr(reader, object, "shared_bytes", allowed, true, &launch->shared_bytes) ||
-        read_expr(reader, object, "repeat", allowed, true, &launch->repeat))
+        reader_expr(reader, object, "shared_bytes", allowed, true, &launch->shared_bytes) ||
+        reader_expr(reader, object, "repeat", allowed, true, &launch->repeat))
         return -1;
     return proto_bool_opt(object, "cooperative", &launch->cooperative, &cause)
                ? reader_wrap(reader, &cause)
@@ -262,7 +262,7 @@ static int read_args(struct reader *reader, const json_t *object, const char *pl
 {
     json_t *array;
     size_t count;
-    if (read_array(reader, object, "args", 0, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, object, "args", 0, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     launch->args = reader_calloc(reader, count, sizeof *launch->args);
     if (launch->args == NULL)
@@ -281,7 +281,7 @@ static int read_launches(struct reader *reader, const json_t *object, const char
 {
     json_t *array;
     size_t count, kernels = 0;
-    if (read_array(reader, object, "launches", 1, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, object, "launches", 1, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     *launches = reader_calloc(reader, count, sizeof **launches);
     if (*launches == NULL)
@@ -321,7 +321,7 @@ static int read_defines(struct reader *reader, const json_t *reference)
     const char *key;
     json_t *value;
     json_object_foreach (defines, key, value) {
-        if (!is_identifier(key) || !json_is_integer(value))
+        if (!reader_is_identifier(key) || !json_is_integer(value))
             return reader_fail(
                 reader, TUNE_EINVAL, "\"defines\": \"%.60s\" must be a name with an integer", key);
     }
@@ -341,8 +341,8 @@ static int read_reference(struct reader *reader, const json_t *root)
             "\"reference\" is missing: without a reference no "
             "candidate can be told right from wrong, so none would be run");
     reader_at(reader, "reference");
-    if (read_known(reader, reference, known) || read_defines(reader, reference) ||
-        read_array(reader, reference, "buffers", 1, MANIFEST_MAX_ITEMS, &array, &count) ||
+    if (reader_known(reader, reference, known) || read_defines(reader, reference) ||
+        reader_array(reader, reference, "buffers", 1, MANIFEST_MAX_ITEMS, &array, &count) ||
         read_buffers(reader, array, count, "reference.buffers", true))
         return -1;
     return read_launches(reader, reference, "reference.", READS_DEVICE | READS_DIMS,
@@ -375,8 +375,8 @@ static int read_tolerance(struct reader *reader, const json_t *object, struct ma
         return reader_wrap(reader, &cause);
     if (tolerance == NULL)
         return reader_fail(reader, TUNE_EINVAL, "field \"tolerance\" is missing");
-    if (read_known(reader, tolerance, known) || read_unit(reader, tolerance, check) ||
-        read_expr(reader, tolerance, "terms", READS_DIMS, true, &check->terms))
+    if (reader_known(reader, tolerance, known) || read_unit(reader, tolerance, check) ||
+        reader_expr(reader, tolerance, "terms", READS_DIMS, true, &check->terms))
         return -1;
     if (proto_string_opt(tolerance, "growth", &growth, &cause) ||
         proto_number_opt(tolerance, "factor", &check->factor, &cause) ||
@@ -417,7 +417,7 @@ static int read_check(struct reader *reader, const json_t *object, struct manife
         "buffer", "reference", "scale", "derivation", "tolerance", NULL};
     struct manifest *manifest = reader->manifest;
     check->scale = SIZE_MAX;
-    if (read_known(reader, object, known) ||
+    if (reader_known(reader, object, known) ||
         read_buffer_index(reader, object, "buffer", &check->buffer))
         return -1;
     const struct manifest_buffer *buffer = &manifest->buffers[check->buffer];
@@ -429,7 +429,7 @@ static int read_check(struct reader *reader, const json_t *object, struct manife
     if (read_compared(reader, object, "reference", buffer, &check->reference) ||
         (json_object_get(object, "scale") != NULL &&
             read_compared(reader, object, "scale", buffer, &check->scale)) ||
-        read_text(reader, object, "derivation", MANIFEST_MAX_TEXT, false, &check->derivation))
+        reader_text(reader, object, "derivation", MANIFEST_MAX_TEXT, false, &check->derivation))
         return -1;
     return read_tolerance(reader, object, check);
 }
@@ -447,7 +447,7 @@ static int read_checks(struct reader *reader, const json_t *root)
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "checks", 1, MANIFEST_MAX_ITEMS, &array, &count))
+    if (reader_array(reader, root, "checks", 1, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     manifest->checks = reader_calloc(reader, count, sizeof *manifest->checks);
     if (manifest->checks == NULL)
@@ -469,12 +469,12 @@ static int read_checks(struct reader *reader, const json_t *root)
     return 0;
 }
 
-int read_geometry(struct reader *reader, const json_t *root)
+int reader_geometry(struct reader *reader, const json_t *root)
 {
     struct manifest *manifest = reader->manifest;
     json_t *array;
     size_t count;
-    if (read_array(reader, root, "buffers", 1, MANIFEST_MAX_ITEMS, &array, &count) ||
+    if (reader_array(reader, root, "buffers", 1, MANIFEST_MAX_ITEMS, &array, &count) ||
         read_buffers(reader, array, count, "buffers", false) ||
         read_launches(reader, root, "", READS_ANY, &manifest->launches, &manifest->launch_count) ||
         read_reference(reader, root))

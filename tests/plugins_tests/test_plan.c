@@ -1,0 +1,361 @@
+/* plugins/plan: the JSON of launches, buffers and references, and every limit by its number. */
+#include "support.h"
+
+#include "plugins/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t dims[] = {100, 50, 64};
+static const int64_t split[] = {1, 32, 16, 2, 2}; /* VARIANT BM BN TM SPLIT */
+static const int64_t whole[] = {1, 32, 16, 2, 1};
+
+static void launches_have_the_form_of_the_protocol(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("tiled");
+    struct device_info device = device_of("sm_90");
+    json_t *expected = parse_json(
+        "[{\"memset\":\"parts\",\"byte\":0},"
+        "{\"entry\":\"tiled\",\"grid\":[4,4,2],\"block\":[16,16,1],\"shared_bytes\":3072,"
+        "\"defines\":{\"VARIANT\":1,\"BM\":32,\"BN\":16,\"TM\":2,\"SPLIT\":2,\"K\":64,"
+        "\"TUNE_T\":\"float\",\"TUNE_DTYPE_F32\":1},"
+        "\"args\":[{\"kind\":\"buffer\",\"name\":\"A\"},{\"kind\":\"buffer\",\"name\":\"B\"},"
+        "{\"kind\":\"buffer\",\"name\":\"C\"},{\"kind\":\"buffer\",\"name\":\"parts\"},"
+        "{\"kind\":\"scalar\",\"type\":\"i64\",\"value\":100},"
+        "{\"kind\":\"scalar\",\"type\":\"i32\",\"value\":50},"
+        "{\"kind\":\"scalar\",\"type\":\"i64\",\"value\":64},"
+        "{\"kind\":\"scalar\",\"type\":\"f32\",\"value\":0.5}],"
+        "\"cluster\":null,\"cooperative\":false,\"repeat\":1},"
+        "{\"entry\":\"sum_parts\",\"grid\":[20,1,1],\"block\":[256,1,1],\"shared_bytes\":0,"
+        "\"defines\":{\"VARIANT\":1,\"BM\":32,\"BN\":16,\"TM\":2,\"SPLIT\":2,\"K\":64,"
+        "\"TUNE_T\":\"float\",\"TUNE_DTYPE_F32\":1},"
+        "\"args\":[{\"kind\":\"buffer\",\"name\":\"parts\"},{\"kind\":\"buffer\",\"name\":\"C\"},"
+        "{\"kind\":\"scalar\",\"type\":\"i64\",\"value\":5000}],"
+        "\"cluster\":null,\"cooperative\":false,\"repeat\":1}]");
+    assert_json_equal(plan_launches(manifest, &device, dims, "f32", split, NULL), expected);
+
+    /* Without parts there is nothing to clear and nothing to sum. */
+    json_t *one = plan_launches(manifest, &device, dims, "f32", whole, NULL);
+    assert_int_equal(json_array_size(one), 1);
+    json_decref(one);
+    manifest_destroy(manifest);
+}
+
+static void cluster_repeat_memset_and_real_scalars_have_their_form(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("fills");
+    struct device_info device = device_of("sm_90");
+    int64_t n = 1000, block = 64;
+    json_t *expected = parse_json(
+        "[{\"memset\":\"space\",\"byte\":0},{\"memset\":\"space\",\"byte\":255},"
+        "{\"entry\":\"ns::k<float, 16>\",\"grid\":[32,1,1],\"block\":[64,1,1],\"shared_bytes\":0,"
+        "\"defines\":{\"BLOCK\":64,\"TUNE_T\":\"float\",\"TUNE_DTYPE_F32\":1},"
+        "\"args\":[{\"kind\":\"buffer\",\"name\":\"x\"},"
+        "{\"kind\":\"scalar\",\"type\":\"f64\",\"value\":1000.0},"
+        "{\"kind\":\"scalar\",\"type\":\"u64\",\"value\":1000},"
+        "{\"kind\":\"scalar\",\"type\":\"i8\",\"value\":-1}],"
+        "\"cluster\":[2,1,1],\"cooperative\":true,\"repeat\":3}]");
+    assert_json_equal(plan_launches(manifest, &device, &n, "f32", &block, NULL), expected);
+    manifest_destroy(manifest);
+}
+
+static void buffers_have_their_bytes_roles_and_fills(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("fills");
+    struct device_info device = device_of("sm_90");
+    int64_t n = 10, block = 64;
+    json_t *expected =
+        parse_json("[{\"name\":\"x\",\"dtype\":\"f32\",\"bytes\":40,\"count\":10,\"role\":\"in\","
+                   "\"zero_before\":false,\"fill\":\"small_int\",\"fill_value\":0.0},"
+                   "{\"name\":\"keys\",\"dtype\":\"u32\",\"bytes\":40,\"count\":10,\"role\":\"in\","
+                   "\"zero_before\":false,\"fill\":\"index\",\"fill_value\":0.0},"
+                   "{\"name\":\"fixed\",\"dtype\":\"f64\",\"bytes\":8,\"count\":1,\"role\":\"in\","
+                   "\"zero_before\":false,\"fill\":\"value\",\"fill_value\":-2.5},"
+                   "{\"name\":\"y\",\"dtype\":\"f32\",\"bytes\":40,\"count\":10,\"role\":\"inout\","
+                   "\"zero_before\":false,\"fill\":\"zero\",\"fill_value\":0.0}]");
+    json_t *without = plan_buffers(manifest, &device, &n, "f32", NULL, NULL);
+    json_t *with = plan_buffers(manifest, &device, &n, "f32", &block, NULL);
+    json_t *scratch = json_incref(json_array_get(with, 4));
+    json_array_remove(with, 4);
+    assert_json_equal(with, json_copy(expected));
+    assert_json_equal(without, expected);
+    assert_json_equal(scratch,
+        parse_json("{\"name\":\"space\",\"dtype\":\"u8\",\"bytes\":64,\"count\":64,\"role\":"
+                   "\"scratch\",\"zero_before\":true,\"fill\":\"zero\",\"fill_value\":0.0}"));
+    manifest_destroy(manifest);
+}
+
+static void a_buffer_of_no_elements_stays_and_tf32_lives_in_f32(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("tiled");
+    struct device_info device = device_of("sm_90");
+    json_t *buffers = plan_buffers(manifest, &device, dims, "tf32", whole, NULL);
+    json_t *c = json_array_get(buffers, 2), *parts = json_array_get(buffers, 3);
+    assert_string_equal(json_string_value(json_object_get(c, "dtype")), "f32");
+    assert_int_equal(json_integer_value(json_object_get(c, "bytes")), 100 * 50 * 4);
+    assert_int_equal(json_integer_value(json_object_get(parts, "bytes")), 0);
+    json_decref(buffers);
+    manifest_destroy(manifest);
+}
+
+static void the_reference_has_tolerances_with_their_numbers(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("tiled");
+    struct device_info device = device_of("sm_90");
+    json_t *reference = plan_reference(manifest, &device, dims, "f16", NULL);
+    json_t *check = json_array_get(json_object_get(reference, "checks"), 0);
+    double relative = json_real_value(json_object_get(check, "relative"));
+    assert_true(fabs(relative - 2 * 0x1p-11 * 8) < 1e-15); /* factor, half's unit, sqrt(64) */
+    assert_string_equal(json_string_value(json_object_get(check, "scale")), "C_scale");
+    assert_string_equal(json_string_value(json_object_get(check, "reference")), "C_ref");
+    json_t *launch = json_array_get(json_object_get(reference, "launches"), 0);
+    assert_json_equal(json_incref(json_object_get(launch, "defines")),
+        parse_json("{\"TUNE_REFERENCE\":1,\"K\":64,\"TUNE_T\":\"__half\",\"TUNE_DTYPE_F16\":1}"));
+    json_t *buffers = json_object_get(reference, "buffers");
+    assert_int_equal(json_array_size(buffers), 2);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_array_get(buffers, 0), "bytes")), 5000 * 8);
+    json_decref(reference);
+    manifest_destroy(manifest);
+
+    manifest = load_valid("small");
+    reference = plan_reference(manifest, &device, dims, "f32", NULL);
+    check = json_array_get(json_object_get(reference, "checks"), 0);
+    assert_true(json_is_null(json_object_get(check, "scale")));
+    assert_true(json_real_value(json_object_get(check, "relative")) == 0x1p-24);
+    json_decref(reference);
+    manifest_destroy(manifest);
+}
+
+static void a_reference_of_another_size_is_refused(void **state)
+{
+    (void)state;
+    struct tune_error err = {0};
+    struct device_info device = device_of("sm_90");
+    struct manifest *manifest = load_changed("small",
+        "{\"reference\":{\"buffers\":[{\"name\":\"y_ref\",\"dtype\":\"f64\",\"count\":\"N + 1\","
+        "\"role\":\"out\"}],\"launches\":[{\"entry\":\"reference\"}]}}",
+        NULL);
+    assert_null(plan_reference(manifest, &device, dims, "f32", &err));
+    assert_non_null(strstr(err.text, "y has 100 elements, but y_ref of its check has 101"));
+    manifest_destroy(manifest);
+}
+
+static void options_stand_in_the_order_of_the_manifest(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("tiled");
+    assert_json_equal(plan_defines(manifest, dims, "f32", split, NULL),
+        parse_json("[\"-DVARIANT=1\",\"-DBM=32\",\"-DBN=16\",\"-DTM=2\",\"-DSPLIT=2\",\"-DK=64\","
+                   "\"-DTUNE_T=float\",\"-DTUNE_DTYPE_F32=1\"]"));
+    assert_json_equal(plan_defines(manifest, dims, "tf32", NULL, NULL),
+        parse_json(
+            "[\"-DTUNE_REFERENCE=1\",\"-DK=64\",\"-DTUNE_T=float\",\"-DTUNE_DTYPE_TF32=1\"]"));
+    manifest_destroy(manifest);
+}
+
+static void entries_are_named_once(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("tiled");
+    assert_json_equal(plan_entries(manifest, false), parse_json("[\"tiled\",\"sum_parts\"]"));
+    assert_json_equal(plan_entries(manifest, true), parse_json("[\"reference\"]"));
+    manifest_destroy(manifest);
+    manifest = load_changed("small",
+        "{\"launches\":[{\"entry\":\"a\"},{\"memset\":\"y\"},{\"entry\":\"b\"},{\"entry\":\"a\"}]}",
+        NULL);
+    assert_json_equal(plan_entries(manifest, false), parse_json("[\"a\",\"b\"]"));
+    manifest_destroy(manifest);
+}
+
+static void a_variant_may_need_an_arch_of_its_own(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("tiled");
+    struct device_info device = device_of("sm_90");
+    int64_t wgmma[] = {2, 32, 16, 2, 1};
+    assert_string_equal(plan_arch_suffix(manifest, &device, dims, "f32", wgmma), "a");
+    assert_string_equal(plan_arch_suffix(manifest, &device, dims, "f32", whole), "");
+    device.attributes[DEVICE_sm] = 0;
+    assert_string_equal(plan_arch_suffix(manifest, &device, dims, "f32", wgmma), "");
+    manifest_destroy(manifest);
+}
+
+static void work_is_counted_and_absent_work_is_zero(void **state)
+{
+    (void)state;
+    double flops, bytes;
+    struct tune_error err = {0};
+    struct device_info device = device_of("sm_90");
+    struct manifest *manifest = load_valid("tiled");
+    assert_int_equal(plan_work(manifest, &device, dims, "f16", &flops, &bytes, NULL), 0);
+    assert_true(flops == 2.0 * 100 * 50 * 64);
+    assert_true(bytes == (100 * 64 + 64 * 50 + 100 * 50) * 2.0);
+    int64_t vast[] = {INT64_C(1) << 40, INT64_C(1) << 40, 1};
+    assert_int_equal(plan_work(manifest, &device, vast, "f32", &flops, &bytes, &err), -1);
+    assert_int_equal(err.code, TUNE_EMATH);
+    manifest_destroy(manifest);
+    manifest = load_valid("small");
+    assert_int_equal(plan_work(manifest, &device, dims, "f32", &flops, &bytes, NULL), 0);
+    assert_true(flops == 0 && bytes == 0);
+    manifest_destroy(manifest);
+}
+
+/* --- limits: one launch of `small` with one field changed ------------------------------------- */
+
+/* TUNE_OK or the code of plan_launches, for a launch of these fields and N = n. */
+static enum tune_code plan_with(const char *fields, int64_t n, struct tune_error *err)
+{
+    char changes[512];
+    int64_t block = 64;
+    struct device_info device = device_of("sm_90");
+    snprintf(changes, sizeof changes, "{\"launches\":[{\"entry\":\"small\",%s}]}", fields);
+    *err = (struct tune_error){0};
+    struct manifest *manifest = load_changed("small", changes, err);
+    if (manifest == NULL)
+        fail_msg("%s: %s", changes, err->text);
+    json_t *launches = plan_launches(manifest, &device, &n, "f32", &block, err);
+    assert_int_equal(launches == NULL, err->code != TUNE_OK);
+    json_decref(launches);
+    manifest_destroy(manifest);
+    return err->code;
+}
+
+static void each_limit_is_met_exactly_and_named_when_passed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields;
+        int64_t last_good;
+        const char *sentence;
+    } cases[] = {
+        {"\"grid\":[\"N\"]", INT32_MAX,
+            "launch small: grid x is 2147483648; the device's limit is 2147483647"},
+        {"\"grid\":[1,\"N\"]", 65535, "launch small: grid y is 65536; the device's limit is 65535"},
+        {"\"grid\":[1,1,\"N\"]", 65535, "grid z is 65536; the device's limit is 65535"},
+        {"\"block\":[\"N\"]", 1024, "block x is 1025; the device's limit is 1024"},
+        {"\"block\":[1,\"N\"]", 1024, "block y is 1025; the device's limit is 1024"},
+        {"\"block\":[1,1,\"N\"]", 64, "block z is 65; the device's limit is 64"},
+        {"\"block\":[32,\"N\"]", 32,
+            "a block of 32x33x1 has 1056 threads; the device's limit is 1024"},
+        {"\"shared_bytes\":\"N\"", 232448, "shared_bytes is 232449; the device's limit is 232448"},
+        {"\"grid\":[\"N\"],\"cluster\":[\"N\"]", 8, "cluster x is 9; the device's limit is 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune_error err;
+        if (plan_with(cases[i].fields, cases[i].last_good, &err) != TUNE_OK)
+            fail_msg("%s: %s", cases[i].fields, err.text);
+        assert_int_equal(plan_with(cases[i].fields, cases[i].last_good + 1, &err), TUNE_ELIMIT);
+        if (strstr(err.text, cases[i].sentence) == NULL)
+            fail_msg("got \"%s\", expected \"%s\"", err.text, cases[i].sentence);
+    }
+}
+
+static void sizes_that_make_no_sense_are_invalid(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields;
+        enum tune_code code;
+        const char *sentence;
+    } cases[] = {
+        {"\"grid\":[\"N / 100\"]", TUNE_EINVAL, "grid x is 0; it must be at least 1"},
+        {"\"block\":[\"-N\"]", TUNE_EINVAL, "block x is -7"},
+        {"\"shared_bytes\":\"-N\"", TUNE_EINVAL, "shared_bytes is -7"},
+        {"\"repeat\":0", TUNE_EINVAL, "repeat is 0"},
+        {"\"repeat\":1000001", TUNE_EINVAL, "repeat is 1000001; at most 1000000"},
+        {"\"grid\":[\"N\"],\"cluster\":[2]", TUNE_EINVAL,
+            "grid x is 7, no multiple of its cluster's 2"},
+        {"\"grid\":[\"N / (BLOCK - 64)\"]", TUNE_EMATH, "grid x: division by zero"},
+        {"\"when\":\"N > 7\"", TUNE_EINVAL, "no launch of small has a \"when\" that holds"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune_error err;
+        assert_int_equal(plan_with(cases[i].fields, 7, &err), cases[i].code);
+        if (strstr(err.text, cases[i].sentence) == NULL)
+            fail_msg("got \"%s\", expected \"%s\"", err.text, cases[i].sentence);
+    }
+}
+
+static void a_scalar_that_does_not_fit_its_type_is_invalid(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *value;
+        bool fits;
+    } cases[] = {
+        {"i32", "pow2(31) - 1", true},
+        {"i32", "pow2(31)", false},
+        {"i32", "-pow2(31)", true},
+        {"i32", "-pow2(31) - 1", false},
+        {"u32", "pow2(32) - 1", true},
+        {"u32", "pow2(32)", false},
+        {"u32", "-1", false},
+        {"i8", "127", true},
+        {"i8", "128", false},
+        {"u16", "65535", true},
+        {"u16", "65536", false},
+        {"i64", "-1", true},
+        {"u64", "pow2(62)", true},
+        {"u64", "-1", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune_error err;
+        char fields[128];
+        snprintf(fields, sizeof fields, "\"args\":[{\"scalar\":\"%s\",\"value\":\"%s\"}]",
+            cases[i].type, cases[i].value);
+        enum tune_code code = plan_with(fields, 1, &err);
+        if (code != (cases[i].fits ? TUNE_OK : TUNE_EINVAL))
+            fail_msg("%s: %s", fields, err.text);
+        if (!cases[i].fits)
+            assert_non_null(strstr(err.text, "launch small: argument 1 is"));
+    }
+}
+
+static void buffers_past_the_device_or_past_64_bits_are_refused(void **state)
+{
+    (void)state;
+    struct tune_error err = {0}, overflow = {0};
+    struct manifest *manifest = load_valid("small");
+    struct device_info device = device_of("sm_90");
+    int64_t block = 64, n = 1000, vast = INT64_C(1) << 62;
+    device.attributes[DEVICE_memory_bytes] = 8000;
+    json_t *buffers = plan_buffers(manifest, &device, &n, "f32", &block, NULL);
+    assert_non_null(buffers);
+    json_decref(buffers);
+    device.attributes[DEVICE_memory_bytes] = 7999;
+    assert_null(plan_buffers(manifest, &device, &n, "f32", &block, &err));
+    assert_int_equal(err.code, TUNE_ELIMIT);
+    assert_non_null(strstr(err.text, "take 8000 bytes; the device has 7999"));
+    assert_null(plan_buffers(manifest, &device, &vast, "f32", &block, &overflow));
+    assert_int_equal(overflow.code, TUNE_EMATH);
+    manifest_destroy(manifest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_have_the_form_of_the_protocol),
+        cmocka_unit_test(cluster_repeat_memset_and_real_scalars_have_their_form),
+        cmocka_unit_test(buffers_have_their_bytes_roles_and_fills),
+        cmocka_unit_test(a_buffer_of_no_elements_stays_and_tf32_lives_in_f32),
+        cmocka_unit_test(the_reference_has_tolerances_with_their_numbers),
+        cmocka_unit_test(a_reference_of_another_size_is_refused),
+        cmocka_unit_test(options_stand_in_the_order_of_the_manifest),
+        cmocka_unit_test(entries_are_named_once),
+        cmocka_unit_test(a_variant_may_need_an_arch_of_its_own),
+        cmocka_unit_test(work_is_counted_and_absent_work_is_zero),
+        cmocka_unit_test(each_limit_is_met_exactly_and_named_when_passed),
+        cmocka_unit_test(sizes_that_make_no_sense_are_invalid),
+        cmocka_unit_test(a_scalar_that_does_not_fit_its_type_is_invalid),
+        cmocka_unit_test(buffers_past_the_device_or_past_64_bits_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
