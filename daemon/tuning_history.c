@@ -8,27 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of a canonical text "BM=64,BN=64"; false when it is not of this manifest. */
-static bool parse_config(const struct manifest *manifest, const char *text, int64_t *values)
-{
-    for (size_t i = 0; i < manifest->param_count; i++) {
-        size_t length = strlen(manifest->params[i].name);
-        if (strncmp(text, manifest->params[i].name, length) != 0 || text[length] != '=')
-            return false;
-        char *end;
-        values[i] = strtoll(text + length + 1, &end, 10);
-        bool is_last = i + 1 == manifest->param_count;
-        if (*end != (is_last ? '\0' : ','))
-            return false;
-        text = end + 1;
-    }
-    return true;
-}
-
 static size_t index_of_text(const struct tuning *tuning, const char *text)
 {
     int64_t values[MANIFEST_MAX_PARAMS];
-    return parse_config(tuning->manifest, text, values) ? space_find(tuning->space, values) : SIZE_MAX;
+    if (manifest_config_from_text(tuning->manifest, text, values, NULL))
+        return SIZE_MAX;
+    return space_find(tuning->space, values);
 }
 
 static struct known *add_known(struct tuning *tuning)

@@ -442,3 +442,30 @@ void manifest_destroy(struct manifest *manifest)
     free(manifest->canonical);
     free(manifest);
 }
+
+int manifest_config_from_text(
+    const struct manifest *manifest, const char *text, int64_t *values, struct tune_error *err)
+{
+    const char *at = text;
+    for (size_t i = 0; i < manifest->param_count; i++) {
+        const struct manifest_param *param = &manifest->params[i];
+        size_t length = strlen(param->name);
+        if (strncmp(at, param->name, length) != 0 || at[length] != '=')
+            return tune_fail(err, TUNE_EINVAL, "\"%.80s\" lacks %s, or has it out of order", text,
+                param->name);
+        char *end;
+        values[i] = strtoll(at + length + 1, &end, 10);
+        bool is_last = i + 1 == manifest->param_count;
+        if (*end != (is_last ? '\0' : ','))
+            return tune_fail(err, TUNE_EINVAL, "\"%.80s\" is no configuration of %s", text,
+                manifest->name);
+        size_t v = 0;
+        while (v < param->value_count && param->values[v] != values[i])
+            v++;
+        if (v == param->value_count)
+            return tune_fail(err, TUNE_EINVAL, "%s has no value %lld", param->name,
+                (long long)values[i]);
+        at = end + 1;
+    }
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* The daemon as a whole: what main.c puts together and the commands use. */
+#ifndef TUNE_APP_H
+#define TUNE_APP_H
+
+#include "daemon/config.h"
+#include "daemon/image.h"
+#include "daemon/job.h"
+#include "daemon/sched.h"
+#include "daemon/server.h"
+#include "daemon/writer.h"
+#include "plugins/registry.h"
+#include "tuning_db/tuning_db.h"
+
+struct app {
+    uv_loop_t loop;
+    struct config config;
+    struct registry *registry;
+    struct tuning_db *db;
+    struct writer *writer;
+    struct sched *sched;
+    struct images *images;
+    struct jobs *jobs;
+    struct server *server;
+    struct image_source harness; /* kernels_src/harness.cu */
+    char harness_content[33];
+    char *harness_text;
+    char host[65];
+    uint64_t started_ns;
+    uint64_t requests; /* answered so far */
+    uv_signal_t on_int, on_term, on_hup;
+    uv_timer_t idle_timer;
+    uint64_t busy_at_ms;
+    bool is_stopping;
+};
+
+#endif

@@ -1,0 +1,145 @@
+/* records: what was measured, newest last, with filters and a limit. Runs on a pool thread: the database may
+ * be large. */
+#include "daemon/command.h"
+
+#include "client/proto.h"
+#include "daemon/xmalloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORDS_DEFAULT 1000
+#define RECORDS_MAX 20000 /* of one answer; ask with filters for more */
+
+struct walk {
+    uv_work_t work;
+    struct request *request;
+    struct tuning_db *db;
+    const char *kernel, *outcome, *job, *shape, *arch;
+    int64_t limit;
+    bool best_only, with_log;
+    json_t *list;
+    int64_t matched;
+    struct tune_error err;
+};
+
+static json_t *sample_json(const struct sample *sample)
+{
+    json_t *samples = json_array();
+    for (size_t i = 0; i < sample->sample_count; i++)
+        json_array_append_new(samples, json_real(sample->samples_ns[i]));
+    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:s, s:I, s:s, s:s, s:s}",
+        "kernel", sample->key.kernel, "dtype", sample->key.dtype, "arch", sample->key.arch, "shape",
+        sample->key.shape, "mode", sample->key.mode, "config", sample->config, "outcome",
+        outcome_word(sample->outcome), "samples_ns", samples, "device", sample->gpu_name, "driver",
+        (int)sample->driver, "nvrtc", sample->nvrtc, "time", (json_int_t)sample->time_unix_ms,
+        "host", sample->host, "run", sample->run, "method", sample->method);
+    json_object_set_new(json, "median_ns",
+        sample->outcome == OUTCOME_OK ? json_real(sample->median_ns) : json_null());
+    json_object_update_new(json,
+        json_pack("{s:[f, f], s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:f}",
+            "interval_ns", sample->lo_ns, sample->hi_ns, "final", sample->is_final, "confirmed",
+            sample->is_confirmed, "default", sample->is_default, "attempts", (int)sample->attempts,
+            "registers", (int)sample->registers, "spill_bytes", (int)sample->spill_bytes,
+            "static_shared_bytes", (int)sample->static_shared_bytes, "dynamic_shared_bytes",
+            (int)sample->dynamic_shared_bytes, "detail", sample->detail, "same_as", sample->same_as,
+            "uuid", sample->gpu_uuid, "fingerprint", sample->key.fingerprint, "max_error",
+            sample->max_error));
+    json_object_update_new(json,
+        json_pack("{s:i, s:i, s:i, s:I, s:I, s:b, s:s}", "sm_clock_mhz", (int)sample->sm_clock_mhz,
+            "memory_clock_mhz", (int)sample->memory_clock_mhz, "temperature_c",
+            (int)sample->temperature_c, "throttle_reasons", (json_int_t)sample->throttle_reasons,
+            "seed", (json_int_t)(sample->seed & INT64_MAX), "via_ptx", sample->via_ptx, "log_id",
+            sample->log_id));
+    return json;
+}
+
+static bool is_job_of(const char *run, const char *job)
+{
+    size_t length = strlen(job);
+    return strncmp(run, job, length) == 0 && run[length] == '/';
+}
+
+static bool differs(const char *wanted, const char *found)
+{
+    return wanted != NULL && strcmp(wanted, found) != 0;
+}
+
+static void add_log(struct walk *walk, json_t *json, const char *id)
+{
+    char *text = NULL;
+    size_t length = 0;
+    struct tune_error err = { 0 };
+    if (id[0] != '\0' && tuning_db_log(walk->db, id, &text, &length, &err) == 0)
+        json_object_set_new(json, "log", json_stringn(text, length));
+    free(text);
+}
+
+static int on_sample(const struct sample *sample, void *context)
+{
+    struct walk *walk = context;
+    if (differs(walk->kernel, sample->key.kernel) || differs(walk->shape, sample->key.shape)
+        || differs(walk->arch, sample->key.arch)
+        || differs(walk->outcome, outcome_word(sample->outcome))
+        || (walk->job != NULL && !is_job_of(sample->run, walk->job)))
+        return 0;
+    walk->matched++;
+    if ((int64_t)json_array_size(walk->list) >= walk->limit)
+        return 0;
+    json_t *json = sample_json(sample);
+    if (walk->with_log)
+        add_log(walk, json, sample->log_id);
+    json_array_append_new(walk->list, json);
+    return 0;
+}
+
+static void read_on_pool(uv_work_t *work)
+{
+    struct walk *walk = work->data;
+    tuning_db_walk_samples(walk->db, NULL, on_sample, walk, &walk->err);
+}
+
+static void on_read(uv_work_t *work, int status)
+{
+    struct walk *walk = work->data;
+    (void)status;
+    if (walk->err.code != TUNE_OK) {
+        json_decref(walk->list);
+        request_fail(walk->request, &walk->err);
+    } else {
+        request_reply(walk->request, walk->list);
+    }
+    free(walk);
+}
+
+void cmd_records(struct request *request)
+{
+    static const char *const keys[]
+        = { "kernel", "outcome", "job", "shape", "arch", "limit", "log", NULL };
+    struct tune_error err = { 0 };
+    struct walk *walk = xcalloc(1, sizeof *walk);
+    const json_t *params = request->params;
+    enum outcome ignored;
+    walk->limit = RECORDS_DEFAULT;
+    proto_known_keys(params, keys, "records", &err);
+    proto_string_opt(params, "kernel", &walk->kernel, &err);
+    proto_string_opt(params, "outcome", &walk->outcome, &err);
+    proto_string_opt(params, "job", &walk->job, &err);
+    proto_string_opt(params, "shape", &walk->shape, &err);
+    proto_string_opt(params, "arch", &walk->arch, &err);
+    proto_int_opt(params, "limit", 1, RECORDS_MAX, &walk->limit, &err);
+    proto_bool_opt(params, "log", &walk->with_log, &err);
+    if (err.code == TUNE_OK && walk->outcome != NULL && outcome_from_word(walk->outcome, &ignored))
+        tune_fail(&err, TUNE_EINVAL, "there is no outcome \"%.40s\"", walk->outcome);
+    if (err.code != TUNE_OK) {
+        free(walk);
+        request_fail(request, &err);
+        return;
+    }
+    walk->request = request;
+    walk->db = request->app->db;
+    walk->list = json_array();
+    walk->work.data = walk;
+    uv_queue_work(&request->app->loop, &walk->work, read_on_pool, on_read);
+}

@@ -1,0 +1,199 @@
+/* See command.h. */
+#include "daemon/command.h"
+
+#include "client/proto.h"
+#include "daemon/log.h"
+#include "daemon/xmalloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct command commands[] = {
+    { "ping", "is the daemon there, and which", cmd_ping },
+    { "kernels", "what there is to tune", cmd_kernels },
+    { "describe", "a kernel's manifest and space", cmd_describe },
+    { "get", "the launch configuration for a shape", cmd_get },
+    { "sweep", "tune a kernel for shapes", cmd_sweep },
+    { "jobs", "sweeps: queued, running, ended", cmd_jobs },
+    { "cancel", "end a sweep", cmd_cancel },
+    { "watch", "progress of one sweep or of all", cmd_watch },
+    { "records", "what was measured", cmd_records },
+    { "devices", "GPUs and their state", cmd_devices },
+    { "stats", "counters of the daemon", cmd_stats },
+    { NULL, NULL, NULL },
+};
+
+static void request_destroy(struct request *request)
+{
+    server_request_end(request->app->server, request->client);
+    request->app->requests++;
+    json_decref(request->message);
+    free(request);
+}
+
+void request_reply(struct request *request, json_t *result)
+{
+    if (request->id != NULL) {
+        json_t *message = proto_result_new(json_incref(request->id), result);
+        server_send(request->app->server, request->client, message);
+        json_decref(message);
+    } else {
+        json_decref(result);
+    }
+    request_destroy(request);
+}
+
+static void send_error(struct app *app, uint64_t client, json_t *id, const struct tune_error *err)
+{
+    json_t *message = proto_error_new(json_incref(id), err);
+    server_send(app->server, client, message);
+    json_decref(message);
+}
+
+void request_fail(struct request *request, const struct tune_error *err)
+{
+    if (request->id != NULL)
+        send_error(request->app, request->client, request->id, err);
+    request_destroy(request);
+}
+
+static const struct command *find_command(const char *method, struct tune_error *err)
+{
+    char names[200] = "";
+    for (const struct command *command = commands; command->method != NULL; command++) {
+        if (strcmp(command->method, method) == 0)
+            return command;
+        strncat(names, names[0] ? " " : "", sizeof names - strlen(names) - 1);
+        strncat(names, command->method, sizeof names - strlen(names) - 1);
+    }
+    tune_fail(err, TUNE_EMETHOD, "there is no method \"%.40s\"; there are: %s", method, names);
+    return NULL;
+}
+
+static const struct command *check_message(json_t *message, struct tune_error *err)
+{
+    static const char *const keys[] = { "jsonrpc", "id", "method", "params", NULL };
+    const char *version, *method;
+    json_t *params, *id = json_object_get(message, "id");
+    if (proto_known_keys(message, keys, "a request", err)
+        || proto_string(message, "jsonrpc", &version, err)
+        || proto_string(message, "method", &method, err)
+        || proto_object_opt(message, "params", &params, err))
+        return NULL;
+    if (strcmp(version, "2.0") != 0) {
+        tune_fail(err, TUNE_EINVAL, "field \"jsonrpc\" must be \"2.0\"");
+        return NULL;
+    }
+    if (id != NULL && !json_is_integer(id) && !json_is_string(id) && !json_is_null(id)) {
+        tune_fail(err, TUNE_EINVAL, "field \"id\" must be an integer or a string");
+        return NULL;
+    }
+    return find_command(method, err);
+}
+
+void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *message)
+{
+    struct tune_error err = { 0 };
+    json_t *id = json_object_get(message, "id");
+    const struct command *command = check_message(message, &err);
+    if (command != NULL && app->is_stopping)
+        tune_fail(&err, TUNE_EBUSY, "the daemon is stopping");
+    else if (command != NULL && !server_request_begin(app->server, client))
+        tune_fail(&err, TUNE_EBUSY, "this connection has %d requests under way: wait for answers",
+            SERVER_REQUESTS_MAX);
+    if (err.code != TUNE_OK) {
+        if (id == NULL || json_is_integer(id) || json_is_string(id) || json_is_null(id))
+            send_error(app, client, id, &err);
+        else
+            send_error(app, client, NULL, &err);
+        return;
+    }
+    app->busy_at_ms = uv_now(&app->loop);
+    struct request *request = xcalloc(1, sizeof *request);
+    request->app = app;
+    request->client = client;
+    request->uid = uid;
+    request->message = json_incref(message);
+    request->id = id;
+    request->params = json_object_get(message, "params");
+    command->run(request);
+}
+
+int find_plugin(struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err)
+{
+    const char *kernel;
+    if (proto_string(params, "kernel", &kernel, err))
+        return -1;
+    *plugin = registry_find(app->registry, kernel, err);
+    return *plugin ? 0 : -1;
+}
+
+/* Limits of architectures for which no device is at hand. Source: CUDA C++ Programming Guide, "Technical
+ * specifications per compute capability". */
+static const struct {
+    int sm;
+    int64_t smem_optin, smem_sm, threads_sm;
+} arch_limits[] = {
+    { 75, 65536, 65536, 1024 },
+    { 80, 166912, 167936, 2048 },
+    { 86, 101376, 102400, 1536 },
+    { 87, 166912, 167936, 1536 },
+    { 89, 101376, 102400, 1536 },
+    { 90, 232448, 233472, 2048 },
+    { 100, 232448, 233472, 2048 },
+    { 103, 232448, 233472, 2048 },
+    { 110, 232448, 233472, 1536 },
+    { 120, 101376, 102400, 1536 },
+    { 121, 101376, 102400, 1536 },
+};
+
+static int stand_in(const char *arch, struct device_info *device, struct tune_error *err)
+{
+    int sm = 0, used = 0;
+    bool is_cpu = strcmp(arch, "cpu") == 0;
+    if (!is_cpu && (sscanf(arch, "sm_%d%n", &sm, &used) != 1 || arch[used] != '\0'))
+        return tune_fail(err, TUNE_EINVAL, "arch is \"%.20s\"; it looks like sm_90", arch);
+    *device = (struct device_info) { .ordinal = -1 };
+    snprintf(device->arch, sizeof device->arch, "%s", arch);
+    int64_t *a = device->attributes;
+    a[DEVICE_sm] = sm;
+    a[DEVICE_sms] = 1;
+    a[DEVICE_warp] = 32;
+    a[DEVICE_max_threads] = a[DEVICE_max_block_x] = a[DEVICE_max_block_y] = 1024;
+    a[DEVICE_max_block_z] = 64;
+    a[DEVICE_max_grid_x] = INT32_MAX;
+    a[DEVICE_max_grid_y] = a[DEVICE_max_grid_z] = 65535;
+    a[DEVICE_smem_block] = 49152;
+    a[DEVICE_regs_block] = a[DEVICE_regs_sm] = 65536;
+    a[DEVICE_smem_optin] = a[DEVICE_smem_sm] = 101376;
+    a[DEVICE_threads_sm] = 1024;
+    for (size_t i = 0; i < sizeof arch_limits / sizeof arch_limits[0]; i++) {
+        if (arch_limits[i].sm > sm)
+            break;
+        a[DEVICE_smem_optin] = arch_limits[i].smem_optin;
+        a[DEVICE_smem_sm] = arch_limits[i].smem_sm;
+        a[DEVICE_threads_sm] = arch_limits[i].threads_sm;
+    }
+    return 0;
+}
+
+int find_target(struct app *app, const char *arch, const char *gpu, struct device_info *device,
+    struct tune_error *err)
+{
+    for (size_t i = 0; i < sched_device_count(app->sched); i++) {
+        const struct device_info *attached = sched_device(app->sched, i);
+        if ((arch == NULL || strcmp(arch, attached->arch) == 0)
+            && (gpu == NULL || strcmp(gpu, attached->name) == 0)) {
+            *device = *attached;
+            return 0;
+        }
+    }
+    if (arch == NULL)
+        return tune_fail(err, TUNE_ENODEVICE,
+            "no GPU is attached (%s): name an architecture, e.g. --arch sm_90",
+            sched_device_error(app->sched));
+    if (stand_in(arch, device, err))
+        return -1;
+    snprintf(device->name, sizeof device->name, "%s", gpu ? gpu : "");
+    return 0;
+}

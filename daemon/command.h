@@ -1,0 +1,61 @@
+/* The methods of the protocol: one table, one function each. To add one: a line in command.c, a function in
+ * the cmd_*.c of its family.
+ *
+ * A command gets a request and answers it exactly once, now or later, with request_reply or request_fail,
+ * after which the request is gone. The client may have left meanwhile; nobody needs to care. */
+#ifndef TUNE_COMMAND_H
+#define TUNE_COMMAND_H
+
+#include "daemon/app.h"
+
+struct request {
+    struct app *app;
+    uint64_t client;
+    uid_t uid;
+    json_t *id;           /* NULL for a notification: no answer is sent */
+    const json_t *params; /* an object; borrowed from message */
+    json_t *message;
+};
+
+typedef void (*command_run)(struct request *request);
+
+struct command {
+    const char *method, *summary;
+    command_run run;
+};
+
+extern const struct command commands[]; /* ended by a NULL method */
+
+/* Takes a message of a client: finds the command and runs it, or answers why not. */
+void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *message);
+
+void request_reply(struct request *request, json_t *result); /* takes result */
+void request_fail(struct request *request, const struct tune_error *err);
+
+/* cmd_info.c */
+void cmd_ping(struct request *request);
+void cmd_kernels(struct request *request);
+void cmd_describe(struct request *request);
+void cmd_devices(struct request *request);
+void cmd_stats(struct request *request);
+/* cmd_get.c */
+void cmd_get(struct request *request);
+/* cmd_sweep.c */
+void cmd_sweep(struct request *request);
+void cmd_jobs(struct request *request);
+void cmd_cancel(struct request *request);
+void cmd_watch(struct request *request);
+/* cmd_records.c */
+void cmd_records(struct request *request);
+
+/* cmd_get.c: called by main when a job has ended, for those who wait for it. */
+void get_job_ended(struct app *app, const char *job);
+void get_forget_all(struct app *app);
+
+/* Parts of a request that several commands share. The device to answer for: the attached one of that arch
+ * or GPU name, else a stand-in with the limits of that arch (device.uuid is then ""). */
+int find_plugin(struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err);
+int find_target(struct app *app, const char *arch, const char *gpu, struct device_info *device,
+    struct tune_error *err);
+
+#endif

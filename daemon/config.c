@@ -1,0 +1,405 @@
+/* See config.h. The build tree and an installed prefix have one shape, and paths are found from where the
+ * program lies, so that a tree can be moved. */
+#include "daemon/config.h"
+
+#include "client/tune.h"
+#include "daemon/xmalloc.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+const char config_help[]
+    = "usage: tunerd [options]\n"
+      "Finds, keeps and serves the best launch configuration of CUDA kernels.\n"
+      "\n"
+      "  --foreground            stay attached to the terminal; log to standard error\n"
+      "  --socket PATH           listen here (default: TUNE_SOCKET, $XDG_RUNTIME_DIR/tunerd.sock,\n"
+      "                          /tmp/tunerd-UID/tunerd.sock)\n"
+      "  --db DIR                the tuning database (default: $XDG_DATA_HOME/tunerd/db)\n"
+      "  --plugins DIR           search kernels here first; may be given again (also TUNE_PLUGIN_PATH)\n"
+      "  --cuda DIR              look for libcuda and libnvrtc here first (also TUNE_CUDA_DIR)\n"
+      "  --emulate               use the CPU emulator in place of a GPU (also TUNE_EMULATE=1)\n"
+      "  --compile-workers N     compilers at a time (default: cores - 1)\n"
+      "  --compile-deadline S    seconds one compile may take (default: 60)\n"
+      "  --compile-memory MIB    resident memory of one compiler (default: 4096)\n"
+      "  --devices LIST          ordinals of the GPUs to use, e.g. 0,2 (default: all)\n"
+      "  --idle-exit S           end after S seconds without clients and jobs (default: never)\n"
+      "  --system                a daemon for all users of a group: no users' folders, no hooks\n"
+      "  --log FILE              append the log here instead of standard error\n"
+      "  --debug                 log more\n"
+      "  --check                 check the database and the kernels, print what is wrong, and end\n"
+      "  --help, --version\n";
+
+enum option_key {
+    KEY_FOREGROUND = 1000, KEY_SOCKET, KEY_DB, KEY_PLUGINS, KEY_CUDA, KEY_EMULATE, KEY_WORKERS,
+    KEY_DEADLINE, KEY_MEMORY, KEY_DEVICES, KEY_IDLE, KEY_SYSTEM, KEY_LOG, KEY_DEBUG, KEY_CHECK,
+    KEY_HELP, KEY_VERSION,
+};
+
+static const struct option options[] = {
+    { "foreground", no_argument, NULL, KEY_FOREGROUND },
+    { "socket", required_argument, NULL, KEY_SOCKET },
+    { "db", required_argument, NULL, KEY_DB },
+    { "plugins", required_argument, NULL, KEY_PLUGINS },
+    { "cuda", required_argument, NULL, KEY_CUDA },
+    { "emulate", no_argument, NULL, KEY_EMULATE },
+    { "compile-workers", required_argument, NULL, KEY_WORKERS },
+    { "compile-deadline", required_argument, NULL, KEY_DEADLINE },
+    { "compile-memory", required_argument, NULL, KEY_MEMORY },
+    { "devices", required_argument, NULL, KEY_DEVICES },
+    { "idle-exit", required_argument, NULL, KEY_IDLE },
+    { "system", no_argument, NULL, KEY_SYSTEM },
+    { "log", required_argument, NULL, KEY_LOG },
+    { "debug", no_argument, NULL, KEY_DEBUG },
+    { "check", no_argument, NULL, KEY_CHECK },
+    { "help", no_argument, NULL, KEY_HELP },
+    { "version", no_argument, NULL, KEY_VERSION },
+    { 0 },
+};
+
+static int parse_number(const char *text, const char *option, long min, long max, long *out,
+    struct tune_error *err)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < min || value > max)
+        return tune_fail(err, TUNE_EINVAL, "--%s takes a whole number from %ld to %ld, not \"%.40s\"",
+            option, min, max, text);
+    *out = value;
+    return 0;
+}
+
+static int add_folder(struct config *config, const char *folder, struct tune_error *err)
+{
+    if (config->plugin_count == CONFIG_FOLDERS_MAX)
+        return tune_fail(err, TUNE_ELIMIT, "at most %d folders of kernels can be searched",
+            CONFIG_FOLDERS_MAX);
+    config->plugins[config->plugin_count++] = xstrdup(folder);
+    return 0;
+}
+
+static void replace(char **text, const char *with)
+{
+    free(*text);
+    *text = xstrdup(with);
+}
+
+static int take_option(struct config *config, int key, const char *value, struct tune_error *err)
+{
+    long number = 0;
+    switch (key) {
+    case KEY_FOREGROUND:
+        config->foreground = true;
+        return 0;
+    case KEY_SOCKET:
+        replace(&config->socket, value);
+        return 0;
+    case KEY_DB:
+        replace(&config->db, value);
+        return 0;
+    case KEY_PLUGINS:
+        return add_folder(config, value, err);
+    case KEY_CUDA:
+        replace(&config->cuda, value);
+        return 0;
+    case KEY_EMULATE:
+        config->emulate = true;
+        return 0;
+    case KEY_WORKERS:
+        if (parse_number(value, "compile-workers", 1, 256, &number, err))
+            return -1;
+        config->compile_workers = (unsigned)number;
+        return 0;
+    case KEY_DEADLINE:
+        if (parse_number(value, "compile-deadline", 1, 3600, &number, err))
+            return -1;
+        config->compile_deadline_ms = (uint64_t)number * 1000;
+        return 0;
+    case KEY_MEMORY:
+        if (parse_number(value, "compile-memory", 64, 1 << 20, &number, err))
+            return -1;
+        config->compile_memory_limit_bytes = (size_t)number << 20;
+        return 0;
+    case KEY_DEVICES:
+        replace(&config->devices, value);
+        return 0;
+    case KEY_IDLE:
+        if (parse_number(value, "idle-exit", 1, 1 << 30, &number, err))
+            return -1;
+        config->idle_exit_ms = (uint64_t)number * 1000;
+        return 0;
+    case KEY_SYSTEM:
+        config->is_system = true;
+        return 0;
+    case KEY_LOG:
+        replace(&config->log, value);
+        return 0;
+    case KEY_DEBUG:
+        config->debug = true;
+        return 0;
+    case KEY_CHECK:
+        config->check = true;
+        return 0;
+    case KEY_HELP:
+        config->show_help = true;
+        return 0;
+    case KEY_VERSION:
+        config->show_version = true;
+        return 0;
+    default:
+        return tune_fail(err, TUNE_EINVAL, "unknown or incomplete option; see tunerd --help");
+    }
+}
+
+static int parse_options(struct config *config, int argc, char **argv, struct tune_error *err)
+{
+    int key;
+    opterr = 0;
+    optind = 1;
+    while ((key = getopt_long(argc, argv, "+", options, NULL)) != -1)
+        if (take_option(config, key, optarg, err))
+            return -1;
+    if (optind < argc)
+        return tune_fail(err, TUNE_EINVAL, "tunerd takes no argument \"%.60s\"; see tunerd --help",
+            argv[optind]);
+    return 0;
+}
+
+/* --- where things lie ------------------------------------------------------------------------- */
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* The prefix: the program is PREFIX/bin/tunerd. */
+static char *find_prefix(struct tune_error *err)
+{
+    char self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0) {
+        tune_fail_errno(err, TUNE_EIO, "cannot tell where tunerd is installed (/proc/self/exe)");
+        return NULL;
+    }
+    self[length] = '\0';
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(self, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    }
+    return xstrdup(self);
+}
+
+static char *first_that_exists(char **candidates, size_t count)
+{
+    char *found = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (found == NULL && exists(candidates[i]))
+            found = candidates[i];
+        else
+            free(candidates[i]);
+    }
+    return found;
+}
+
+static int find_parts(struct config *config, const char *prefix, struct tune_error *err)
+{
+    const char *worker = getenv("TUNE_WORKER");
+    char *workers[] = {
+        worker ? xstrdup(worker) : xasprintf("%s/libexec/tunerd/tune-worker", prefix),
+        xasprintf("%s/bin/tune-worker", prefix),
+        xasprintf("%s/lib/tunerd/tune-worker", prefix),
+    };
+    config->worker = first_that_exists(workers, 3);
+    if (config->worker == NULL)
+        return tune_fail(err, TUNE_ENOTFOUND,
+            "tune-worker is not found below %s: install the whole package, or name it in TUNE_WORKER",
+            prefix);
+    config->data = xasprintf("%s/share/tunerd", prefix);
+    if (!exists(config->data))
+        return tune_fail(err, TUNE_ENOTFOUND, "the kernels are not found at %s: install the whole package",
+            config->data);
+    return 0;
+}
+
+static int find_emulator(struct config *config, const char *prefix, struct tune_error *err)
+{
+    char *folders[] = {
+        xasprintf("%s/lib/tunerd/emulator", prefix),
+        xasprintf("%s/%s/tunerd/emulator", prefix, TUNE_LIBDIR),
+    };
+    free(config->cuda);
+    config->cuda = first_that_exists(folders, 2);
+    if (config->cuda == NULL)
+        return tune_fail(
+            err, TUNE_ENOTFOUND, "the emulator is not installed below %s/lib/tunerd", prefix);
+    return 0;
+}
+
+static int add_plugin_path(struct config *config, struct tune_error *err)
+{
+    const char *path = getenv("TUNE_PLUGIN_PATH");
+    if (path == NULL)
+        return 0;
+    char *copy = xstrdup(path), *rest = copy, *folder;
+    int status = 0;
+    while (status == 0 && (folder = strsep(&rest, ":")) != NULL)
+        if (*folder != '\0')
+            status = add_folder(config, folder, err);
+    free(copy);
+    return status;
+}
+
+static char *user_data_folder(void)
+{
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (data != NULL && data[0] == '/')
+        return xasprintf("%s/tunerd", data);
+    if (home != NULL && home[0] == '/')
+        return xasprintf("%s/.local/share/tunerd", home);
+    return NULL;
+}
+
+static int fill_folders(struct config *config, struct tune_error *err)
+{
+    char *user = config->is_system ? NULL : user_data_folder();
+    int status = 0;
+    if (!config->is_system)
+        status = add_plugin_path(config, err);
+    if (status == 0 && user != NULL) {
+        char *folder = xasprintf("%s/plugins", user);
+        status = add_folder(config, folder, err);
+        free(folder);
+    }
+    if (status == 0) {
+        char *folder = xasprintf("%s/plugins", config->data);
+        status = add_folder(config, folder, err);
+        free(folder);
+    }
+    if (status == 0 && config->db == NULL && config->is_system)
+        config->db = xstrdup("/var/lib/tunerd");
+    else if (status == 0 && config->db == NULL && user != NULL)
+        config->db = xasprintf("%s/db", user);
+    else if (status == 0 && config->db == NULL)
+        status = tune_fail(err, TUNE_EINVAL,
+            "there is no HOME and no XDG_DATA_HOME: say where the database is with --db DIR");
+    free(user);
+    return status;
+}
+
+/* The folder of the fallback socket, /tmp/tunerd-UID, is made by whoever comes first; it must be ours. */
+static int make_socket_folder(const char *path, struct tune_error *err)
+{
+    char folder[TUNE_SOCKET_PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL || slash == folder)
+        return 0;
+    *slash = '\0';
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return tune_fail_errno(err, TUNE_EIO, "cannot make the socket's folder %s", folder);
+    struct stat status;
+    if (lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode))
+        return tune_fail(err, TUNE_EINVAL, "the socket's folder %s is not a folder", folder);
+    bool is_private = status.st_uid == geteuid() && (status.st_mode & 0022) == 0;
+    bool is_shared = status.st_uid == 0 || (status.st_mode & S_ISVTX) != 0;
+    if (!is_private && !is_shared)
+        return tune_fail(err, TUNE_EPERM,
+            "others may write the socket's folder %s: choose one of your own with --socket", folder);
+    return 0;
+}
+
+static int fill_socket(struct config *config, struct tune_error *err)
+{
+    char path[TUNE_SOCKET_PATH_BYTES];
+    const char *asked = config->socket;
+    if (asked == NULL && config->is_system)
+        asked = TUNE_SYSTEM_SOCKET;
+    if (tune_socket_path(asked, path, err))
+        return -1;
+    replace(&config->socket, path);
+    return config->check ? 0 : make_socket_folder(path, err);
+}
+
+/* The environment of the workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly, since a
+ * lazy load would fall into the first timed launch. */
+static void fill_worker_env(struct config *config)
+{
+    size_t count = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **env = xcalloc(count + 3, sizeof *env);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool is_ours = strncmp(environ[i], "TUNE_CUDA_DIR=", 14) == 0
+            || strncmp(environ[i], "CUDA_MODULE_LOADING=", 20) == 0;
+        if (!is_ours)
+            env[used++] = xstrdup(environ[i]);
+    }
+    if (config->cuda != NULL)
+        env[used++] = xasprintf("TUNE_CUDA_DIR=%s", config->cuda);
+    env[used++] = xstrdup("CUDA_MODULE_LOADING=EAGER");
+    config->worker_env = env;
+}
+
+static void fill_defaults(struct config *config)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (config->compile_workers == 0)
+        config->compile_workers = cores > 2 ? (unsigned)cores - 1 : 1;
+    if (config->compile_deadline_ms == 0)
+        config->compile_deadline_ms = 60000;
+    if (config->compile_memory_limit_bytes == 0)
+        config->compile_memory_limit_bytes = (size_t)4 << 30;
+    const char *emulate = getenv("TUNE_EMULATE");
+    if (emulate != NULL && strcmp(emulate, "1") == 0)
+        config->emulate = true;
+    if (config->cuda == NULL)
+        config->cuda = xstrdup(getenv("TUNE_CUDA_DIR"));
+}
+
+int config_parse(struct config *config, int argc, char **argv, struct tune_error *err)
+{
+    *config = (struct config) { 0 };
+    if (parse_options(config, argc, argv, err))
+        return -1;
+    if (config->show_help || config->show_version)
+        return 0;
+    fill_defaults(config);
+    char *prefix = find_prefix(err);
+    if (prefix == NULL)
+        return -1;
+    int status = find_parts(config, prefix, err) || fill_folders(config, err)
+            || fill_socket(config, err) || (config->emulate && find_emulator(config, prefix, err))
+        ? -1
+        : 0;
+    free(prefix);
+    if (status == 0)
+        fill_worker_env(config);
+    return status;
+}
+
+void config_finish(struct config *config)
+{
+    for (size_t i = 0; i < config->plugin_count; i++)
+        free(config->plugins[i]);
+    for (size_t i = 0; config->worker_env != NULL && config->worker_env[i] != NULL; i++)
+        free(config->worker_env[i]);
+    free(config->worker_env);
+    free(config->socket);
+    free(config->db);
+    free(config->log);
+    free(config->worker);
+    free(config->data);
+    free(config->cuda);
+    free(config->devices);
+    *config = (struct config) { 0 };
+}

@@ -1,0 +1,34 @@
+/* The daemon's command line and environment, resolved to paths. */
+#ifndef TUNE_CONFIG_H
+#define TUNE_CONFIG_H
+
+#include "client/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONFIG_FOLDERS_MAX 16
+
+struct config {
+    char *socket, *db, *log;
+    char *worker;                        /* path of tune-worker */
+    char *data;                          /* .../share/tunerd, holds plugins and kernels_src */
+    char *plugins[CONFIG_FOLDERS_MAX + 1]; /* folders in search order, NULL-ended */
+    size_t plugin_count;
+    char *cuda;       /* searched first for libcuda and libnvrtc; NULL: none */
+    char *devices;    /* ordinals, NULL: all */
+    char **worker_env; /* NULL-ended */
+    unsigned compile_workers;
+    uint64_t compile_deadline_ms;
+    size_t compile_memory_limit_bytes;
+    uint64_t idle_exit_ms; /* 0: never; how long without clients and jobs before the daemon ends */
+    bool foreground, emulate, check, debug, is_system, show_help, show_version;
+};
+
+/* 0, or -1 with a usage error (TUNE_EINVAL) or another. config_finish releases either way. */
+int config_parse(struct config *config, int argc, char **argv, struct tune_error *err);
+void config_finish(struct config *config);
+extern const char config_help[];
+
+#endif

@@ -1,0 +1,364 @@
+/* tunerd: puts the parts together, runs the loop, takes them apart again.
+ *
+ * Stopping is a flow, one step after another: no new clients; running tunings are left to be resumed; workers
+ * end; the writer commits what is left; handles close; the loop runs dry and closes (asserted). */
+#include "daemon/app.h"
+#include "daemon/command.h"
+#include "daemon/log.h"
+#include "daemon/xmalloc.h"
+
+#include "client/proto.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define IDLE_CHECK_MS 1000
+
+/* --- news of jobs ----------------------------------------------------------------------------- */
+
+static void on_job_event(const char *method, json_t *params, const char *job, void *context)
+{
+    struct app *app = context;
+    app->busy_at_ms = uv_now(&app->loop);
+    if (app->server == NULL)
+        return; /* a job that failed while it was loaded */
+    json_t *message = proto_notification_new(method, json_incref(params));
+    server_publish(app->server, job, message);
+    json_decref(message);
+    if (strcmp(method, "done") != 0)
+        return;
+    server_unsubscribe_all(app->server, job);
+    get_job_ended(app, job);
+}
+
+static void on_ready(void *context)
+{
+    struct app *app = context;
+    jobs_kick(app->jobs);
+}
+
+static void on_request(uint64_t client, uid_t uid, json_t *message, void *context)
+{
+    command_dispatch(context, client, uid, message);
+}
+
+static void on_damage(const char *what, void *context)
+{
+    (void)context;
+    log_warnx("damaged entry in the database, counted as absent: %s", what);
+}
+
+/* --- start ------------------------------------------------------------------------------------ */
+
+/* A process started with 0, 1 or 2 closed would get the database or the socket there, and its own log lines
+ * would be written over it. */
+static void occupy_standard_descriptors(void)
+{
+    int descriptor;
+    do
+        descriptor = open("/dev/null", O_RDWR);
+    while (descriptor >= 0 && descriptor <= 2);
+    if (descriptor > 2)
+        close(descriptor);
+}
+
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return NULL;
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t length = getdelim(&text, &room, '\0', file);
+    fclose(file);
+    if (length < 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int load_harness(struct app *app, struct tune_error *err)
+{
+    static char *const none[] = { NULL };
+    char *path = xasprintf("%s/kernels_src/harness.cu", app->config.data);
+    app->harness_text = read_file(path);
+    if (app->harness_text == NULL)
+        tune_fail_errno(err, TUNE_EIO, "cannot read %s", path);
+    free(path);
+    if (app->harness_text == NULL)
+        return -1;
+    struct record_hash hash = record_text_hash(app->harness_text);
+    for (size_t i = 0; i < sizeof hash.bytes; i++)
+        sprintf(app->harness_content + 2 * i, "%02x", hash.bytes[i]);
+    app->harness = (struct image_source) {
+        .name = "harness.cu",
+        .text = app->harness_text,
+        .content = app->harness_content,
+        .toolkit_headers = none,
+    };
+    return 0;
+}
+
+static void load_kernels(struct app *app)
+{
+    const char *name, *reason;
+    size_t count = registry_reload(app->registry);
+    log_info("%zu kernels", count);
+    for (size_t i = 0; registry_failure(app->registry, i, &name, &reason); i++)
+        log_warnx("kernel %s is left out: %s", name, reason);
+}
+
+static int open_parts(struct app *app, struct tune_error *err)
+{
+    struct tuning_db_options options = { .on_damage = on_damage };
+    app->registry = registry_create((const char *const *)app->config.plugins);
+    if (app->registry == NULL)
+        return tune_fail(err, TUNE_ENOMEM, "no memory for the kernels");
+    load_kernels(app);
+    if (load_harness(app, err))
+        return -1;
+    app->db = tuning_db_open(app->config.db, &options, err);
+    return app->db ? 0 : -1;
+}
+
+static void start_parts(struct app *app, struct tune_error *err)
+{
+    struct sched_options sched = {
+        .worker_path = app->config.worker,
+        .env = (const char *const *)app->config.worker_env,
+        .compile_workers = app->config.compile_workers,
+        .compile_deadline_ms = app->config.compile_deadline_ms,
+        .compile_memory_limit_bytes = app->config.compile_memory_limit_bytes,
+        .devices = app->config.devices,
+    };
+    struct server_callbacks server = { on_request, app };
+    struct jobs_callbacks jobs = { on_job_event, app };
+    /* The socket first: a second daemon must be refused before it starts anything. */
+    app->server = server_start(&app->loop, app->config.socket, &server, err);
+    if (app->server == NULL)
+        return;
+    server_allow_group(app->server, app->config.is_system);
+    app->writer = writer_create(&app->loop, app->db, err);
+    if (app->writer == NULL)
+        return;
+    app->sched = sched_create(&app->loop, &sched, on_ready, app);
+    app->images = images_create(&app->loop, app->sched, app->db, app->writer);
+    struct tuning_deps deps = {
+        .loop = &app->loop,
+        .sched = app->sched,
+        .images = app->images,
+        .db = app->db,
+        .writer = app->writer,
+        .harness = &app->harness,
+        .compile_ahead = 2 * app->config.compile_workers,
+        .host = app->host,
+    };
+    app->jobs = jobs_create(&deps, app->registry, &jobs);
+    jobs_load(app->jobs, err);
+}
+
+/* --- stop ------------------------------------------------------------------------------------- */
+
+static void on_writer_stopped(void *context)
+{
+    struct app *app = context;
+    app->writer = NULL;
+}
+
+static void on_sched_stopped(void *context)
+{
+    struct app *app = context;
+    app->sched = NULL;
+    images_destroy(app->images);
+    app->images = NULL;
+    writer_stop(app->writer, on_writer_stopped, app);
+}
+
+static void on_server_stopped(void *context)
+{
+    struct app *app = context;
+    app->server = NULL;
+    jobs_destroy(app->jobs);
+    app->jobs = NULL;
+    sched_stop(app->sched, on_sched_stopped, app);
+}
+
+static void stop(struct app *app, const char *why)
+{
+    if (app->is_stopping)
+        return;
+    app->is_stopping = true;
+    log_info("stopping: %s", why);
+    get_forget_all(app);
+    uv_close((uv_handle_t *)&app->on_int, NULL);
+    uv_close((uv_handle_t *)&app->on_term, NULL);
+    uv_close((uv_handle_t *)&app->on_hup, NULL);
+    uv_close((uv_handle_t *)&app->idle_timer, NULL);
+    server_stop(app->server, on_server_stopped, app);
+}
+
+static void on_end_signal(uv_signal_t *handle, int signal)
+{
+    stop(handle->data, strsignal(signal));
+}
+
+static void on_hangup(uv_signal_t *handle, int signal)
+{
+    struct app *app = handle->data;
+    (void)signal;
+    log_info("reloading the kernels");
+    load_kernels(app);
+}
+
+static void on_idle_check(uv_timer_t *timer)
+{
+    struct app *app = timer->data;
+    uint64_t now_ms = uv_now(&app->loop);
+    if (server_client_count(app->server) > 0 || jobs_active_count(app->jobs) > 0)
+        app->busy_at_ms = now_ms;
+    else if (now_ms - app->busy_at_ms > app->config.idle_exit_ms)
+        stop(app, "idle");
+}
+
+static void start_handles(struct app *app)
+{
+    uv_signal_init(&app->loop, &app->on_int);
+    uv_signal_init(&app->loop, &app->on_term);
+    uv_signal_init(&app->loop, &app->on_hup);
+    uv_timer_init(&app->loop, &app->idle_timer);
+    app->on_int.data = app->on_term.data = app->on_hup.data = app->idle_timer.data = app;
+    uv_signal_start(&app->on_int, on_end_signal, SIGINT);
+    uv_signal_start(&app->on_term, on_end_signal, SIGTERM);
+    uv_signal_start(&app->on_hup, on_hangup, SIGHUP);
+    if (app->config.idle_exit_ms != 0)
+        uv_timer_start(&app->idle_timer, on_idle_check, IDLE_CHECK_MS, IDLE_CHECK_MS);
+}
+
+/* --- main ------------------------------------------------------------------------------------- */
+
+static int check(struct app *app)
+{
+    struct tune_error err = { 0 };
+    size_t damaged = 0;
+    const char *name, *reason;
+    int status = 0;
+    if (open_parts(app, &err) || tuning_db_check(app->db, &damaged, &err)) {
+        fprintf(stderr, "tunerd: %s\n", err.text);
+        return 1;
+    }
+    printf("database %s: %zu damaged entries\n", app->config.db, damaged);
+    for (size_t i = 0; registry_failure(app->registry, i, &name, &reason); i++) {
+        printf("kernel %s: %s\n", name, reason);
+        status = 1;
+    }
+    return damaged > 0 ? 1 : status;
+}
+
+static void redirect_log(const char *path)
+{
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (descriptor < 0 || dup2(descriptor, STDERR_FILENO) < 0)
+        log_warn("cannot write the log to %s", path);
+    if (descriptor >= 0)
+        close(descriptor);
+}
+
+/* Into the background: a session of its own, the terminal given back once the socket answers. The parent
+ * waits at the pipe for that, or for the child's end. */
+static void detach(void)
+{
+    int ready[2];
+    if (pipe(ready) != 0)
+        log_fatal("cannot go into the background: %s", strerror(errno));
+    pid_t child = fork();
+    if (child < 0)
+        log_fatal("cannot go into the background: %s", strerror(errno));
+    if (child > 0) {
+        char byte;
+        close(ready[1]);
+        exit(read(ready[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    setsid();
+    close(ready[0]);
+    if (fcntl(ready[1], F_SETFD, FD_CLOEXEC) != 0 || dup3(ready[1], 200, O_CLOEXEC) < 0)
+        log_fatal("cannot go into the background: %s", strerror(errno));
+    close(ready[1]);
+}
+
+static void tell_ready(const struct app *app)
+{
+    log_info("tunerd %s ready at %s, database %s%s", TUNE_VERSION, app->config.socket,
+        app->config.db, app->config.emulate ? ", emulated" : "");
+    if (app->config.foreground)
+        return;
+    ssize_t ignored = write(200, "r", 1);
+    (void)ignored;
+    close(200);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    close(null);
+}
+
+static void finish(struct app *app)
+{
+    tuning_db_close(app->db);
+    registry_destroy(app->registry);
+    free(app->harness_text);
+    config_finish(&app->config);
+}
+
+static int run(struct app *app)
+{
+    struct tune_error err = { 0 };
+    if (!app->config.foreground)
+        detach();
+    if (app->config.log != NULL)
+        redirect_log(app->config.log);
+    signal(SIGPIPE, SIG_IGN);
+    umask(0077);
+    gethostname(app->host, sizeof app->host - 1);
+    uv_loop_init(&app->loop);
+    app->started_ns = uv_hrtime();
+    app->busy_at_ms = uv_now(&app->loop);
+    if (open_parts(app, &err) == 0)
+        start_parts(app, &err);
+    if (err.code != TUNE_OK)
+        log_fatal("%s", err.text);
+    start_handles(app);
+    tell_ready(app);
+    uv_run(&app->loop, UV_RUN_DEFAULT);
+    int status = uv_loop_close(&app->loop);
+    assert(status == 0);
+    (void)status;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct app app;
+    struct tune_error err = { 0 };
+    occupy_standard_descriptors();
+    int status = config_parse(&app.config, argc, argv, &err);
+    log_init(app.config.debug);
+    if (status != 0) {
+        fprintf(stderr, "tunerd: %s\n", err.text);
+        config_finish(&app.config);
+        return err.code == TUNE_EINVAL ? 2 : 1;
+    }
+    if (app.config.show_help || app.config.show_version) {
+        printf("%s", app.config.show_help ? config_help : "tunerd " TUNE_VERSION "\n");
+        return 0;
+    }
+    status = app.config.check ? check(&app) : run(&app);
+    finish(&app);
+    return status;
+}

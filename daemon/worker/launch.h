@@ -1,0 +1,57 @@
+/* A candidate loaded on the device: its module and the launches of its plan, ready to be issued on any set of
+ * buffers. */
+#ifndef TUNE_WORKER_LAUNCH_H
+#define TUNE_WORKER_LAUNCH_H
+
+#include "buffers.h"
+#include "gpu.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LAUNCH_LIMIT 256
+#define LAUNCH_ARG_LIMIT 64
+
+struct launch_arg {
+    size_t buffer;  /* index into the buffer list, SIZE_MAX: a scalar */
+    uint64_t value; /* the scalar's bytes, first byte first */
+};
+
+struct launch {
+    bool is_memset;
+    size_t memset_buffer;
+    unsigned char memset_byte;
+    char entry[272];
+    struct CUfunc_st *function;
+    unsigned grid[3], block[3], cluster[3], shared_bytes;
+    bool has_cluster, is_cooperative;
+    int64_t repeat;
+    size_t arg_count;
+    struct launch_arg *args;
+};
+
+struct program {
+    struct CUmod_st *module;
+    size_t launch_count;
+    struct launch *launches;
+    /* Of the launches, the largest each. local_bytes: per thread, the stack frame with the spills. */
+    int registers, local_bytes, static_shared_bytes, dynamic_shared_bytes;
+};
+
+/* Loads the image (base64), reads plan_launches against the list, and checks every launch against what
+ * the kernel and the device allow: over_limits with the arithmetic. `names` maps entries to names in the
+ * image. On failure nothing stays loaded. */
+int program_load(struct program *program, struct gpu *gpu, const char *image_base64,
+    const json_t *names, const json_t *launches, const struct buffer_list *buffers,
+    struct verdict *verdict);
+void program_unload(struct program *program, struct gpu *gpu);
+
+/* Issues all launches, asynchronously, with pointers[i] for buffer i of the list. */
+int program_issue(const struct program *program, struct gpu *gpu, const struct buffer_list *buffers,
+    const uint64_t *pointers, struct verdict *verdict);
+
+/* What the watchdog and errors call the program: its first entry. */
+const char *program_name(const struct program *program);
+
+#endif
