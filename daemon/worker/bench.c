@@ -1,9 +1,9 @@
 /* The bench role: says what device it has, then answers setup, bench and confirm.
  *
- * Design: the device is idle before and after each request, so that a fault is blamed on the candidate
- * whose request it is. What a candidate brought (module, graphs) is unloaded after it; buffers stay. A
- * sticky error loses the context: the answer says so and the process ends. To add a request: pipe.h and
- * the table `operations`. */
+ * Design: the device is idle before and after each request, so that a fault is blamed on the
+ * candidate whose request it is. What a candidate brought (module, graphs) is unloaded after it;
+ * buffers stay. A sticky error loses the context: the answer says so and the process ends. To add a
+ * request: pipe.h and the table `operations`. */
 #include "bench.h"
 #include "bench_internal.h"
 #include "pipe.h"
@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #define FLUSH_BYTES ((size_t)256 << 20)
-#define FLUSH_MEMORY_SHARE 128 /* on small devices at most 1/this of the memory, but 4 x L2 always */
-#define START_LIMIT_MS 60000   /* a driver or sharing service that never answers */
+#define FLUSH_MEMORY_SHARE                                                                         \
+    128                      /* on small devices at most 1/this of the memory, but 4 x L2 always */
+#define START_LIMIT_MS 60000 /* a driver or sharing service that never answers */
 
 json_t *bench_clocks(struct bench *bench)
 {
@@ -31,8 +32,7 @@ static void add_resources(json_t *answer, const struct program *program)
 {
     json_object_set_new(answer, "registers", json_integer(program->registers));
     json_object_set_new(answer, "spill_bytes", json_integer(program->local_bytes));
-    json_object_set_new(
-        answer, "static_shared_bytes", json_integer(program->static_shared_bytes));
+    json_object_set_new(answer, "static_shared_bytes", json_integer(program->static_shared_bytes));
     json_object_set_new(
         answer, "dynamic_shared_bytes", json_integer(program->dynamic_shared_bytes));
 }
@@ -40,8 +40,8 @@ static void add_resources(json_t *answer, const struct program *program)
 static int check_session(struct bench *bench, const json_t *request, struct verdict *verdict)
 {
     const json_t *number = json_object_get(request, "session");
-    if (!bench->session.is_ready || !json_is_integer(number)
-        || json_integer_value(number) != bench->session.number)
+    if (!bench->session.is_ready || !json_is_integer(number) ||
+        json_integer_value(number) != bench->session.number)
         return verdict_set(verdict, "invalid", "the session of this request was not set up here");
     return 0;
 }
@@ -68,7 +68,7 @@ static int bench_candidate(
     struct bench *bench, const json_t *request, json_t *answer, struct verdict *verdict)
 {
     struct candidate *candidate = calloc(1, sizeof(*candidate));
-    struct measure measure = { .samples_ns = NULL };
+    struct measure measure = {.samples_ns = NULL};
     int result = candidate ? 0 : verdict_set(verdict, "invalid", "no memory for a candidate");
     if (result == 0)
         result = check_session(bench, request, verdict);
@@ -97,7 +97,7 @@ static int bench_candidate(
 
 static json_t *answer_bench(struct bench *bench, const json_t *request)
 {
-    struct verdict verdict = { .outcome = NULL };
+    struct verdict verdict = {.outcome = NULL};
     json_t *answer = json_object();
     bench_candidate(bench, request, answer, &verdict);
     bench->is_lost = bench->is_lost || verdict.is_sticky;
@@ -107,7 +107,7 @@ static json_t *answer_bench(struct bench *bench, const json_t *request)
 
 static json_t *answer_confirm(struct bench *bench, const json_t *request)
 {
-    struct verdict verdict = { .outcome = NULL };
+    struct verdict verdict = {.outcome = NULL};
     if (check_session(bench, request, &verdict) == 0)
         return bench_confirm(bench, request);
     json_t *answer = json_object();
@@ -120,8 +120,7 @@ static json_t *answer_confirm(struct bench *bench, const json_t *request)
 static const struct {
     const char *op;
     json_t *(*answer)(struct bench *bench, const json_t *request);
-} operations[] = { { "setup", bench_setup }, { "bench", answer_bench },
-    { "confirm", answer_confirm } };
+} operations[] = {{"setup", bench_setup}, {"bench", answer_bench}, {"confirm", answer_confirm}};
 
 /* The device must be idle and whole on both sides of a request. */
 static bool is_whole(struct bench *bench, const char *when, struct verdict *verdict)
@@ -141,7 +140,7 @@ static json_t *failure(struct bench *bench, struct verdict *verdict, enum cuda_b
 static json_t *answer_locked(struct bench *bench, const json_t *request)
 {
     const char *op = json_string_value(json_object_get(request, "op"));
-    struct verdict verdict = { .outcome = NULL };
+    struct verdict verdict = {.outcome = NULL};
     if (!is_whole(bench, "the device before the request", &verdict))
         return failure(bench, &verdict, BLAME_DEVICE); /* whatever it was, it came before */
     for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
@@ -160,8 +159,8 @@ static json_t *answer_locked(struct bench *bench, const json_t *request)
 
 static json_t *answer_request(struct bench *bench, const json_t *request)
 {
-    struct tune_error err = { .code = TUNE_OK };
-    struct verdict verdict = { .outcome = NULL };
+    struct tune_error err = {.code = TUNE_OK};
+    struct verdict verdict = {.outcome = NULL};
     if (gpu_lock_take(&bench->lock, &err) < 0) {
         verdict_set(&verdict, "crashed", "%s", err.text);
         verdict.is_retried = true;
@@ -198,13 +197,14 @@ static int create_events(struct bench *bench, struct tune_error *err)
 static int bench_init(struct bench *bench, struct libraries *libraries, const char *device,
     unsigned *code, struct tune_error *err)
 {
-    /* Nothing may be loaded between a start event and its end event, and nothing made synchronous. */
+    /* Nothing may be loaded between a start event and its end event, and nothing made synchronous.
+     */
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     unsetenv("CUDA_LAUNCH_BLOCKING");
-    if (gpu_load(&bench->gpu, libraries, code, err) < 0
-        || gpu_select(&bench->gpu, device, err) < 0
-        || gpu_lock_open(&bench->lock, bench->gpu.info.uuid, err) < 0
-        || gpu_start(&bench->gpu, code, err) < 0 || create_events(bench, err) < 0)
+    if (gpu_load(&bench->gpu, libraries, code, err) < 0 ||
+        gpu_select(&bench->gpu, device, err) < 0 ||
+        gpu_lock_open(&bench->lock, bench->gpu.info.uuid, err) < 0 ||
+        gpu_start(&bench->gpu, code, err) < 0 || create_events(bench, err) < 0)
         return -1;
     bench->flush_bytes = flush_bytes(&bench->gpu.info);
     nvml_init(&bench->nvml, libraries, &bench->gpu.info);
@@ -241,7 +241,7 @@ static json_t *hello(const struct bench *bench, unsigned code, const struct tune
 
 static int serve(struct bench *bench)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     json_t *request;
     while (!bench->is_lost && (request = channel_next(bench->channel, &err))) {
         json_t *answer = answer_request(bench, request);
@@ -255,7 +255,7 @@ static int serve(struct bench *bench)
 int bench_role(struct channel *channel, struct libraries *libraries, const char *device)
 {
     static struct bench bench;
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     unsigned code = 0;
     bench.channel = channel;
     bench.lock.fd = -1;

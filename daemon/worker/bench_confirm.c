@@ -1,4 +1,5 @@
-/* Confirming: the best candidates and the default again, interleaved, so that drift hits all alike. */
+/* Confirming: the best candidates and the default again, interleaved, so that drift hits all alike.
+ */
 #include "bench_internal.h"
 #include "client/proto.h"
 
@@ -50,10 +51,9 @@ static int reserve_scratch(struct bench *bench, const json_t *candidates, struct
     json_t *each;
     uint64_t most = 0;
     json_array_foreach (candidates, index, each) {
-        struct buffer_list list = { .count = 0 };
+        struct buffer_list list = {.count = 0};
         int result = buffer_list_read(&list, json_object_get(each, "buffers"), verdict);
-        uint64_t bytes
-            = buffer_list_place(&list, 0, list.count, ROLE_BIT(KIND_SCRATCH), 0);
+        uint64_t bytes = buffer_list_place(&list, 0, list.count, ROLE_BIT(KIND_SCRATCH), 0);
         buffer_list_finish(&list);
         if (result < 0)
             return -1;
@@ -71,16 +71,16 @@ static int load_contenders(struct confirm *confirm, struct bench *bench, const j
     json_array_foreach (candidates, confirm->at, each) {
         struct contender *contender = &confirm->contenders[confirm->at];
         bench->watchdog.candidate = (int)confirm->at;
-        if (measure_init(&contender->measure, request, verdict) < 0
-            || candidate_load(&contender->candidate, bench, each, verdict) < 0)
+        if (measure_init(&contender->measure, request, verdict) < 0 ||
+            candidate_load(&contender->candidate, bench, each, verdict) < 0)
             return -1;
         contender->is_loaded = true;
     }
     return 0;
 }
 
-/* The untimed warm-up of each, and its graph. The graphs share one room for copies, with one distance between
- * sets, so that their inputs lie at the same places. */
+/* The untimed warm-up of each, and its graph. The graphs share one room for copies, with one
+ * distance between sets, so that their inputs lie at the same places. */
 static int warm_up(struct confirm *confirm, struct bench *bench, struct verdict *verdict)
 {
     uint64_t stride = 0;
@@ -95,16 +95,15 @@ static int warm_up(struct confirm *confirm, struct bench *bench, struct verdict 
         if (event_samples(&contender->candidate, bench, &confirm->common, 1, &ns, verdict) < 0)
             return -1;
         double call_ms = bench_now_ms() - start_ms;
-        if (confirm->common.is_graph
-            && replay_create(&contender->replay, &contender->candidate, bench, &confirm->common,
-                   stride, call_ms, verdict)
-                < 0)
+        if (confirm->common.is_graph && replay_create(&contender->replay, &contender->candidate,
+                                            bench, &confirm->common, stride, call_ms, verdict) < 0)
             return -1;
     }
     return 0;
 }
 
-/* One sample. A warm one comes after a call of the same candidate: the last round left another's data. */
+/* One sample. A warm one comes after a call of the same candidate: the last round left another's
+ * data. */
 static int sample(struct confirm *confirm, struct contender *contender, struct bench *bench,
     struct verdict *verdict)
 {
@@ -114,12 +113,10 @@ static int sample(struct confirm *confirm, struct contender *contender, struct b
     if (confirm->common.is_graph) {
         for (size_t i = 0; i < calls; i++)
             if (replay_sample(&contender->replay, &contender->candidate, bench, &confirm->common,
-                    &ns[i], verdict)
-                < 0)
+                    &ns[i], verdict) < 0)
                 return -1;
-    } else if (event_samples(
-                   &contender->candidate, bench, &confirm->common, calls, ns, verdict)
-        < 0) {
+    } else if (event_samples(&contender->candidate, bench, &confirm->common, calls, ns, verdict) <
+               0) {
         return -1;
     }
     measure->samples_ns[measure->sample_count++] = ns[calls - 1];
@@ -132,8 +129,8 @@ static bool is_precise(struct confirm *confirm, size_t rounds)
     for (size_t i = 0; i < confirm->count; i++) {
         struct measure *measure = &confirm->contenders[i].measure;
         measure->stats = stats_of(measure->samples_ns, measure->sample_count, measure->scratch);
-        is_wide = is_wide
-            || measure->stats.hi - measure->stats.lo > WANTED_WIDTH * measure->stats.median;
+        is_wide =
+            is_wide || measure->stats.hi - measure->stats.lo > WANTED_WIDTH * measure->stats.median;
     }
     return rounds >= MIN_ROUNDS && !is_wide;
 }
@@ -142,7 +139,8 @@ static int run_rounds(struct confirm *confirm, struct bench *bench, struct verdi
 {
     size_t order[CONFIRM_LIMIT];
     double start_ms = bench_now_ms();
-    size_t most = confirm->common.max_samples < ROUND_LIMIT ? confirm->common.max_samples : ROUND_LIMIT;
+    size_t most =
+        confirm->common.max_samples < ROUND_LIMIT ? confirm->common.max_samples : ROUND_LIMIT;
     for (size_t round = 1; round <= most; round++) {
         shuffle(confirm, order);
         for (size_t i = 0; i < confirm->count; i++) {
@@ -170,25 +168,25 @@ static json_t *results_to_json(const struct confirm *confirm)
 static int confirm_all(
     struct confirm *confirm, struct bench *bench, const json_t *request, struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     json_t *candidates = NULL;
     int64_t seed = 0;
-    if (proto_array_opt(request, "candidates", &candidates, &err) < 0
-        || proto_int_opt(request, "seed", INT64_MIN, INT64_MAX, &seed, &err) < 0)
+    if (proto_array_opt(request, "candidates", &candidates, &err) < 0 ||
+        proto_int_opt(request, "seed", INT64_MIN, INT64_MAX, &seed, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
     size_t count = json_array_size(candidates);
     if (count == 0 || count > CONFIRM_LIMIT)
-        return verdict_set(
-            verdict, "invalid", "1 to %d candidates are confirmed at once, not %zu", CONFIRM_LIMIT, count);
+        return verdict_set(verdict, "invalid", "1 to %d candidates are confirmed at once, not %zu",
+            CONFIRM_LIMIT, count);
     confirm->random = (uint64_t)seed;
     confirm->contenders = calloc(count, sizeof(*confirm->contenders));
     if (!confirm->contenders)
         return verdict_set(verdict, "invalid", "no memory for %zu candidates", count);
     confirm->count = count;
-    if (measure_init(&confirm->common, request, verdict) < 0
-        || load_contenders(confirm, bench, request, candidates, verdict) < 0
-        || measure_prepare(&confirm->common, bench, verdict) < 0
-        || warm_up(confirm, bench, verdict) < 0)
+    if (measure_init(&confirm->common, request, verdict) < 0 ||
+        load_contenders(confirm, bench, request, candidates, verdict) < 0 ||
+        measure_prepare(&confirm->common, bench, verdict) < 0 ||
+        warm_up(confirm, bench, verdict) < 0)
         return -1;
     return run_rounds(confirm, bench, verdict);
 }
@@ -211,8 +209,8 @@ static void confirm_finish(struct confirm *confirm, struct bench *bench)
 
 json_t *bench_confirm(struct bench *bench, const json_t *request)
 {
-    struct confirm confirm = { .count = 0 };
-    struct verdict verdict = { .outcome = NULL };
+    struct confirm confirm = {.count = 0};
+    struct verdict verdict = {.outcome = NULL};
     json_t *answer = json_object();
     if (confirm_all(&confirm, bench, request, &verdict) == 0) {
         json_object_set_new(answer, "results", results_to_json(&confirm));

@@ -1,5 +1,5 @@
-/* What the parts of the bench role share: bench.c (requests), bench_setup.c (session), bench_verify.c,
- * bench_measure.c (samples), bench_confirm.c. Not for others. */
+/* What the parts of the bench role share: bench.c (requests), bench_setup.c (session),
+ * bench_verify.c, bench_measure.c (samples), bench_confirm.c. Not for others. */
 #ifndef TUNE_WORKER_BENCH_INTERNAL_H
 #define TUNE_WORKER_BENCH_INTERNAL_H
 
@@ -32,8 +32,9 @@ struct session {
     json_int_t number;
     struct buffer_list buffers; /* the kernel's own in, out, inout; then the reference's */
     size_t own_count;
-    uint64_t input_sums[BUFFER_LIMIT]; /* checksum of in and inout, to see a candidate write there */
-    uint64_t masters[BUFFER_LIMIT];    /* inout: where its pristine content is kept */
+    uint64_t
+        input_sums[BUFFER_LIMIT];   /* checksum of in and inout, to see a candidate write there */
+    uint64_t masters[BUFFER_LIMIT]; /* inout: where its pristine content is kept */
     size_t check_count;
     struct check checks[BENCH_CHECK_LIMIT];
     struct arena own_arena, reference_arena, master_arena;
@@ -55,7 +56,8 @@ struct bench {
 
 /* One candidate on the device. */
 struct candidate {
-    struct buffer_list buffers; /* as its request lists them, pointers bound to session and scratch */
+    struct buffer_list
+        buffers; /* as its request lists them, pointers bound to session and scratch */
     uint64_t pointers[BUFFER_LIMIT];
     uint64_t masters[BUFFER_LIMIT]; /* 0: nothing to restore */
     bool has_inout;
@@ -70,14 +72,13 @@ int candidate_load(struct candidate *candidate, struct bench *bench, const json_
     struct verdict *verdict);
 void candidate_unload(struct candidate *candidate, struct bench *bench);
 /* inout back to what it was, asynchronously. */
-int candidate_restore(
-    struct candidate *candidate, struct bench *bench, struct verdict *verdict);
+int candidate_restore(struct candidate *candidate, struct bench *bench, struct verdict *verdict);
 /* Waits for the stream under the watchdog. */
 int bench_wait(struct bench *bench, double limit_ms, const char *what, struct verdict *verdict);
 
 /* bench_verify.c */
-/* The first launch: on poisoned outputs, between guards, compared with the reference. *max_error: the
- * largest |x - ref| as a share of what is allowed. */
+/* The first launch: on poisoned outputs, between guards, compared with the reference. *max_error:
+ * the largest |x - ref| as a share of what is allowed. */
 int candidate_verify(struct candidate *candidate, struct bench *bench, double deadline_ms,
     double *max_error, struct verdict *verdict);
 /* Whether outputs and guards are still right, after timing. */
@@ -116,8 +117,8 @@ struct replay {
 };
 
 uint64_t candidate_set_bytes(struct candidate *candidate);
-/* Makes the graph and replays it once, untimed. `stride`: bytes from one set of buffers to the next, at
- * least the candidate's own; call_ms: what one call takes the host. */
+/* Makes the graph and replays it once, untimed. `stride`: bytes from one set of buffers to the
+ * next, at least the candidate's own; call_ms: what one call takes the host. */
 int replay_create(struct replay *replay, struct candidate *candidate, struct bench *bench,
     const struct measure *measure, uint64_t stride, double call_ms, struct verdict *verdict);
 void replay_destroy(struct replay *replay, struct bench *bench);

@@ -1,9 +1,10 @@
 /* Samples of one candidate. Two methods, one per key and never mixed:
  *
- *   event   start event, all launches, end event; several such calls are queued before the host waits, so
- *           that the host's pauses are not in the span. Cold: a memset larger than the L2 before each.
- *   graph   for short calls, whose events would time the launching: a graph of many calls, each on buffers
- *           of its own so that none finds the L2 warmed by the one before; a sample is the span's share.
+ *   event   start event, all launches, end event; several such calls are queued before the host
+ * waits, so that the host's pauses are not in the span. Cold: a memset larger than the L2 before
+ * each. graph   for short calls, whose events would time the launching: a graph of many calls, each
+ * on buffers of its own so that none finds the L2 warmed by the one before; a sample is the span's
+ * share.
  *
  * What is not the kernel (flush, restoring in-place buffers) lies outside the span. */
 #include "bench_internal.h"
@@ -12,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_SAMPLES 7              /* fewer have no useful 95 % interval of the median */
+#define MIN_SAMPLES 7 /* fewer have no useful 95 % interval of the median */
 #define MIN_SAMPLES_TO_STOP 3
-#define WANTED_WIDTH 0.01          /* of the interval, relative to the median */
-#define GRAPH_BELOW_NS 20000       /* the spread between two events is some 10 us (H200) */
-#define BATCH_MS 20                /* queued work between two waits */
-#define GRAPH_HOST_MS 100          /* a replay longer than this is no short call */
-#define MEMORY_SHARE 2             /* copies for graphs take at most 1/this of the free memory */
-#define FLUSH_ALLOWANCE_MS 20      /* per flush, when deadlines are made */
+#define WANTED_WIDTH 0.01     /* of the interval, relative to the median */
+#define GRAPH_BELOW_NS 20000  /* the spread between two events is some 10 us (H200) */
+#define BATCH_MS 20           /* queued work between two waits */
+#define GRAPH_HOST_MS 100     /* a replay longer than this is no short call */
+#define MEMORY_SHARE 2        /* copies for graphs take at most 1/this of the free memory */
+#define FLUSH_ALLOWANCE_MS 20 /* per flush, when deadlines are made */
 
 double bench_now_ms(void)
 {
@@ -30,24 +31,24 @@ double bench_now_ms(void)
 
 int measure_init(struct measure *measure, const json_t *request, struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     const char *mode = "cold", *method = "auto";
     int64_t samples = 1000;
-    *measure = (struct measure){ .deadline_ms = 10000, .budget_ms = 200 };
-    if (proto_string_opt(request, "mode", &mode, &err) < 0
-        || proto_string_opt(request, "method", &method, &err) < 0
-        || proto_number_opt(request, "deadline_ms", &measure->deadline_ms, &err) < 0
-        || proto_number_opt(request, "sample_budget_ms", &measure->budget_ms, &err) < 0
-        || proto_number_opt(request, "budget_ms", &measure->budget_ms, &err) < 0
-        || proto_int_opt(request, "max_samples", 1, BENCH_SAMPLE_LIMIT, &samples, &err) < 0
-        || proto_number_opt(request, "stop_above_ns", &measure->stop_above_ns, &err) < 0)
+    *measure = (struct measure){.deadline_ms = 10000, .budget_ms = 200};
+    if (proto_string_opt(request, "mode", &mode, &err) < 0 ||
+        proto_string_opt(request, "method", &method, &err) < 0 ||
+        proto_number_opt(request, "deadline_ms", &measure->deadline_ms, &err) < 0 ||
+        proto_number_opt(request, "sample_budget_ms", &measure->budget_ms, &err) < 0 ||
+        proto_number_opt(request, "budget_ms", &measure->budget_ms, &err) < 0 ||
+        proto_int_opt(request, "max_samples", 1, BENCH_SAMPLE_LIMIT, &samples, &err) < 0 ||
+        proto_number_opt(request, "stop_above_ns", &measure->stop_above_ns, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
-    if ((strcmp(mode, "cold") != 0 && strcmp(mode, "warm") != 0)
-        || (strcmp(method, "auto") != 0 && strcmp(method, "event") != 0
-            && strcmp(method, "graph") != 0))
+    if ((strcmp(mode, "cold") != 0 && strcmp(mode, "warm") != 0) ||
+        (strcmp(method, "auto") != 0 && strcmp(method, "event") != 0 &&
+            strcmp(method, "graph") != 0))
         return verdict_set(verdict, "invalid",
-            "mode must be cold or warm, method auto, event or graph; they are %.20s and %.20s", mode,
-            method);
+            "mode must be cold or warm, method auto, event or graph; they are %.20s and %.20s",
+            mode, method);
     measure->is_cold = mode[0] == 'c';
     measure->is_graph = method[0] == 'g';
     measure->max_samples = (size_t)samples;
@@ -94,8 +95,8 @@ static int record(struct bench *bench, struct CUevent_st *event, struct verdict 
 static int read_span(struct bench *bench, size_t index, double *ns, struct verdict *verdict)
 {
     float ms = 0;
-    unsigned result
-        = bench->gpu.api.cuEventElapsedTime(&ms, bench->starts[index], bench->ends[index]);
+    unsigned result =
+        bench->gpu.api.cuEventElapsedTime(&ms, bench->starts[index], bench->ends[index]);
     *ns = (double)ms * 1e6;
     return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "reading an event");
 }
@@ -151,7 +152,8 @@ static uint64_t place_in_set(
     return at;
 }
 
-/* Pointers of one set. Scratch comes last: what all candidates have in common lies at the same places. */
+/* Pointers of one set. Scratch comes last: what all candidates have in common lies at the same
+ * places. */
 static void set_pointers(const struct replay *replay, struct candidate *candidate,
     struct bench *bench, size_t set, uint64_t *out)
 {
@@ -160,8 +162,7 @@ static void set_pointers(const struct replay *replay, struct candidate *candidat
     place_in_set(&candidate->buffers, true, at, out);
 }
 
-static int reserve_sets(
-    struct bench *bench, uint64_t bytes, size_t *sets, struct verdict *verdict)
+static int reserve_sets(struct bench *bench, uint64_t bytes, size_t *sets, struct verdict *verdict)
 {
     size_t free_bytes = 0, total_bytes = 0;
     bench->gpu.api.cuMemGetInfo(&free_bytes, &total_bytes);
@@ -187,9 +188,9 @@ static int copy_inputs(struct replay *replay, struct candidate *candidate, struc
         set_pointers(replay, candidate, bench, set, pointers);
         for (size_t i = 0; i < candidate->buffers.count; i++) {
             const struct buffer *buffer = &candidate->buffers.items[i];
-            uint64_t from = candidate->masters[i] ? candidate->masters[i]
-                : all && buffer->role == KIND_IN  ? buffer->pointer
-                                                  : 0;
+            uint64_t from = candidate->masters[i]            ? candidate->masters[i]
+                            : all && buffer->role == KIND_IN ? buffer->pointer
+                                                             : 0;
             if (!from || buffer->bytes == 0)
                 continue;
             unsigned result = bench->gpu.api.cuMemcpyDtoDAsync(
@@ -225,8 +226,8 @@ static int capture(struct replay *replay, struct candidate *candidate, struct be
     return issued;
 }
 
-/* Distinct sets while they fit; once together they are twice the L2, going round again is as cold. In-place
- * kernels never see a set twice in a replay. Warm calls all use one set. */
+/* Distinct sets while they fit; once together they are twice the L2, going round again is as cold.
+ * In-place kernels never see a set twice in a replay. Warm calls all use one set. */
 static void plan_replay(struct replay *replay, struct candidate *candidate, struct bench *bench,
     const struct measure *measure, size_t sets_room, double call_ms)
 {
@@ -246,23 +247,23 @@ int replay_create(struct replay *replay, struct candidate *candidate, struct ben
 {
     const struct cuda_api *api = &bench->gpu.api;
     size_t sets;
-    *replay = (struct replay){ .stride = stride };
-    if (!api->cuGraphLaunch || !api->cuGraphInstantiate || !api->cuGraphUpload
-        || !api->cuStreamBeginCapture || !api->cuStreamEndCapture)
+    *replay = (struct replay){.stride = stride};
+    if (!api->cuGraphLaunch || !api->cuGraphInstantiate || !api->cuGraphUpload ||
+        !api->cuStreamBeginCapture || !api->cuStreamEndCapture)
         return verdict_set(verdict, "launch_failed", "this driver is too old for graphs");
     if (reserve_sets(bench, stride, &sets, verdict) < 0)
         return -1;
     plan_replay(replay, candidate, bench, measure, sets, call_ms);
-    if (copy_inputs(replay, candidate, bench, true, verdict) < 0
-        || bench_wait(bench, WATCHDOG_STEP_MS, "copying the inputs", verdict) < 0
-        || capture(replay, candidate, bench, verdict) < 0)
+    if (copy_inputs(replay, candidate, bench, true, verdict) < 0 ||
+        bench_wait(bench, WATCHDOG_STEP_MS, "copying the inputs", verdict) < 0 ||
+        capture(replay, candidate, bench, verdict) < 0)
         return -1;
     unsigned result = api->cuGraphUpload(replay->exec, bench->gpu.stream);
     if (result != ABI_SUCCESS)
         verdict_cuda(verdict, result, "uploading a graph");
     double ns;
-    if (result != ABI_SUCCESS
-        || replay_sample(replay, candidate, bench, measure, &ns, verdict) < 0) { /* the warm-up */
+    if (result != ABI_SUCCESS ||
+        replay_sample(replay, candidate, bench, measure, &ns, verdict) < 0) { /* the warm-up */
         replay_destroy(replay, bench);
         return -1;
     }
@@ -281,17 +282,17 @@ int replay_sample(struct replay *replay, struct candidate *candidate, struct ben
 {
     if (candidate->has_inout && copy_inputs(replay, candidate, bench, false, verdict) < 0)
         return -1;
-    if ((measure->is_cold && flush(bench, verdict) < 0)
-        || record(bench, bench->starts[0], verdict) < 0)
+    if ((measure->is_cold && flush(bench, verdict) < 0) ||
+        record(bench, bench->starts[0], verdict) < 0)
         return -1;
     unsigned result = bench->gpu.api.cuGraphLaunch(replay->exec, bench->gpu.stream);
     if (result != ABI_SUCCESS)
         return verdict_cuda(
             verdict, result, "launching a graph of %s", program_name(&candidate->program));
     double limit_ms = measure->deadline_ms + FLUSH_ALLOWANCE_MS + 10 * GRAPH_HOST_MS;
-    if (record(bench, bench->ends[0], verdict) < 0
-        || bench_wait(bench, limit_ms, program_name(&candidate->program), verdict) < 0
-        || read_span(bench, 0, ns, verdict) < 0)
+    if (record(bench, bench->ends[0], verdict) < 0 ||
+        bench_wait(bench, limit_ms, program_name(&candidate->program), verdict) < 0 ||
+        read_span(bench, 0, ns, verdict) < 0)
         return -1;
     *ns /= (double)replay->nodes;
     return 0;
@@ -321,8 +322,8 @@ static bool is_done(struct measure *measure, double start_ms)
         return false;
     take_stats(measure);
     const struct stats *stats = &measure->stats;
-    if (measure->stop_above_ns > 0 && count >= MIN_SAMPLES_TO_STOP
-        && stats->lo > measure->stop_above_ns) { /* of few samples the least is the lower bound */
+    if (measure->stop_above_ns > 0 && count >= MIN_SAMPLES_TO_STOP &&
+        stats->lo > measure->stop_above_ns) { /* of few samples the least is the lower bound */
         measure->is_stopped_early = true;
         return true;
     }
@@ -349,8 +350,7 @@ static int sample_events(struct measure *measure, struct candidate *candidate, s
     while (!is_done(measure, start_ms)) {
         size_t count = batch_size(measure, call_ms);
         if (event_samples(candidate, bench, measure, count,
-                measure->samples_ns + measure->sample_count, verdict)
-            < 0)
+                measure->samples_ns + measure->sample_count, verdict) < 0)
             return -1;
         measure->sample_count += count;
     }
@@ -389,11 +389,10 @@ int measure_candidate(struct measure *measure, struct candidate *candidate, stru
         for (int i = 0; i < 3; i++)
             if (event_samples(candidate, bench, measure, 1, &first_ns[i], verdict) < 0)
                 return -1;
-        measure->is_graph = bench->gpu.api.cuGraphLaunch
-            && stats_of(first_ns, 3, scratch).median < GRAPH_BELOW_NS;
+        measure->is_graph =
+            bench->gpu.api.cuGraphLaunch && stats_of(first_ns, 3, scratch).median < GRAPH_BELOW_NS;
     }
     start_ms = bench_now_ms();
-    return measure->is_graph
-        ? sample_graph(measure, candidate, bench, call_ms, start_ms, verdict)
-        : sample_events(measure, candidate, bench, call_ms, start_ms, verdict);
+    return measure->is_graph ? sample_graph(measure, candidate, bench, call_ms, start_ms, verdict)
+                             : sample_events(measure, candidate, bench, call_ms, start_ms, verdict);
 }

@@ -1,4 +1,5 @@
-/* The session: inputs filled once and kept, the reference run once and kept; and candidates bound to them. */
+/* The session: inputs filled once and kept, the reference run once and kept; and candidates bound
+ * to them. */
 #include "bench_internal.h"
 #include "client/proto.h"
 #include "hooks.h"
@@ -23,7 +24,7 @@ void session_finish(struct session *session, struct gpu *gpu)
     arena_release(gpu, &session->own_arena);
     arena_release(gpu, &session->reference_arena);
     arena_release(gpu, &session->master_arena);
-    *session = (struct session){ .is_ready = false };
+    *session = (struct session){.is_ready = false};
 }
 
 /* --- buffers and checks ----------------------------------------------------------------------- */
@@ -33,9 +34,9 @@ static int place_session(struct session *session, struct gpu *gpu, struct verdic
     struct buffer_list *list = &session->buffers;
     uint64_t own = buffer_list_place(list, 0, session->own_count, ROLES_ALL, 0);
     uint64_t reference = buffer_list_place(list, session->own_count, list->count, ROLES_ALL, 0);
-    if (arena_reserve(gpu, &session->own_arena, own, "the kernel's buffers", verdict) < 0
-        || arena_reserve(gpu, &session->reference_arena, reference, "the reference's buffers", verdict)
-            < 0)
+    if (arena_reserve(gpu, &session->own_arena, own, "the kernel's buffers", verdict) < 0 ||
+        arena_reserve(
+            gpu, &session->reference_arena, reference, "the reference's buffers", verdict) < 0)
         return -1;
     buffer_list_place(list, 0, session->own_count, ROLES_ALL, session->own_arena.base);
     buffer_list_place(
@@ -44,8 +45,7 @@ static int place_session(struct session *session, struct gpu *gpu, struct verdic
 }
 
 /* Scratch of the kernel belongs to candidates: it depends on their configuration. */
-static int read_own_buffers(
-    struct session *session, const json_t *json, struct verdict *verdict)
+static int read_own_buffers(struct session *session, const json_t *json, struct verdict *verdict)
 {
     size_t index;
     json_t *each, *kept = json_array();
@@ -74,25 +74,25 @@ static int find_buffer(struct session *session, const json_t *check, const char 
 
 static int read_check(struct session *session, const json_t *json, struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     struct check *check = &session->checks[session->check_count];
-    *check = (struct check){ .scale = SIZE_MAX };
-    if (find_buffer(session, json, "buffer", &check->buffer, verdict) < 0
-        || find_buffer(session, json, "reference", &check->reference, verdict) < 0)
+    *check = (struct check){.scale = SIZE_MAX};
+    if (find_buffer(session, json, "buffer", &check->buffer, verdict) < 0 ||
+        find_buffer(session, json, "reference", &check->reference, verdict) < 0)
         return -1;
-    if (json_is_string(json_object_get(json, "scale"))
-        && find_buffer(session, json, "scale", &check->scale, verdict) < 0)
+    if (json_is_string(json_object_get(json, "scale")) &&
+        find_buffer(session, json, "scale", &check->scale, verdict) < 0)
         return -1;
-    if (proto_number_opt(json, "relative", &check->relative, &err) < 0
-        || proto_number_opt(json, "absolute", &check->absolute, &err) < 0)
+    if (proto_number_opt(json, "relative", &check->relative, &err) < 0 ||
+        proto_number_opt(json, "absolute", &check->absolute, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
     const struct buffer *items = session->buffers.items;
     uint64_t count = items[check->buffer].count;
-    if (items[check->reference].count != count
-        || (check->scale != SIZE_MAX && items[check->scale].count != count))
+    if (items[check->reference].count != count ||
+        (check->scale != SIZE_MAX && items[check->scale].count != count))
         return verdict_set(verdict, "invalid",
-            "%s has %llu elements, its reference or scale another number", items[check->buffer].name,
-            (unsigned long long)count);
+            "%s has %llu elements, its reference or scale another number",
+            items[check->buffer].name, (unsigned long long)count);
     session->check_count++;
     return 0;
 }
@@ -112,8 +112,8 @@ static int read_checks(struct session *session, const json_t *json, struct verdi
 
 /* --- inputs and reference --------------------------------------------------------------------- */
 
-static int fill_buffers(struct bench *bench, const struct hooks *hooks, uint64_t seed,
-    struct verdict *verdict)
+static int fill_buffers(
+    struct bench *bench, const struct hooks *hooks, uint64_t seed, struct verdict *verdict)
 {
     struct session *session = &bench->session;
     for (size_t i = 0; i < session->buffers.count; i++) {
@@ -123,8 +123,8 @@ static int fill_buffers(struct bench *bench, const struct hooks *hooks, uint64_t
             buffer->fill = HARNESS_FILL_ZERO;
         else if (hooks_fill(hooks, &bench->gpu, buffer, seed, verdict))
             continue;
-        if (verdict->outcome
-            || harness_fill_buffer(&bench->harness, &bench->gpu, buffer, seed, i, verdict) < 0)
+        if (verdict->outcome ||
+            harness_fill_buffer(&bench->harness, &bench->gpu, buffer, seed, i, verdict) < 0)
             return -1;
     }
     return bench_wait(bench, WATCHDOG_STEP_MS, "filling the inputs", verdict);
@@ -137,10 +137,12 @@ static int keep_masters(struct bench *bench, struct verdict *verdict)
     uint64_t bytes = 0, at;
     for (size_t i = 0; i < session->own_count; i++)
         if (session->buffers.items[i].role == KIND_INOUT)
-            bytes += (session->buffers.items[i].bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+            bytes +=
+                (session->buffers.items[i].bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
     if (bytes == 0)
         return 0;
-    if (arena_reserve(gpu, &session->master_arena, bytes, "copies of in-place buffers", verdict) < 0)
+    if (arena_reserve(gpu, &session->master_arena, bytes, "copies of in-place buffers", verdict) <
+        0)
         return -1;
     at = session->master_arena.base;
     for (size_t i = 0; i < session->own_count; i++) {
@@ -161,16 +163,15 @@ static int sum_inputs(struct bench *bench, struct verdict *verdict)
 {
     struct session *session = &bench->session;
     for (size_t i = 0; i < session->own_count; i++)
-        if (session->buffers.items[i].role == KIND_IN
-            && harness_checksum(&bench->harness, &bench->gpu, &session->buffers.items[i],
-                   &session->input_sums[i], verdict)
-                < 0)
+        if (session->buffers.items[i].role == KIND_IN &&
+            harness_checksum(&bench->harness, &bench->gpu, &session->buffers.items[i],
+                &session->input_sums[i], verdict) < 0)
             return -1;
     return 0;
 }
 
-static int run_reference(struct bench *bench, const json_t *request, const json_t *reference,
-    struct verdict *verdict)
+static int run_reference(
+    struct bench *bench, const json_t *request, const json_t *reference, struct verdict *verdict)
 {
     struct session *session = &bench->session;
     struct program program;
@@ -194,7 +195,7 @@ static int run_reference(struct bench *bench, const json_t *request, const json_
 
 static int load_harness(struct bench *bench, const json_t *request, struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     const char *text;
     size_t bytes;
     if (bench->harness.module)
@@ -218,27 +219,26 @@ static int load_harness(struct bench *bench, const json_t *request, struct verdi
 static int set_up(struct bench *bench, const json_t *request, struct verdict *verdict)
 {
     struct session *session = &bench->session;
-    struct tune_error err = { .code = TUNE_OK };
-    struct hooks hooks = { .plugin = NULL };
+    struct tune_error err = {.code = TUNE_OK};
+    struct hooks hooks = {.plugin = NULL};
     json_t *buffers = NULL, *reference = NULL;
     int64_t number, seed = 0;
-    if (proto_int(request, "session", INT64_MIN, INT64_MAX, &number, &err) < 0
-        || proto_int_opt(request, "seed", INT64_MIN, INT64_MAX, &seed, &err) < 0
-        || proto_array_opt(request, "buffers", &buffers, &err) < 0
-        || proto_object_opt(request, "reference", &reference, &err) < 0)
+    if (proto_int(request, "session", INT64_MIN, INT64_MAX, &number, &err) < 0 ||
+        proto_int_opt(request, "seed", INT64_MIN, INT64_MAX, &seed, &err) < 0 ||
+        proto_array_opt(request, "buffers", &buffers, &err) < 0 ||
+        proto_object_opt(request, "reference", &reference, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
     session->number = number;
-    if (load_harness(bench, request, verdict) < 0
-        || hooks_load(&hooks, request, verdict) < 0
-        || read_own_buffers(session, buffers, verdict) < 0
-        || buffer_list_read(&session->buffers, json_object_get(reference, "buffers"), verdict) < 0
-        || read_checks(session, json_object_get(reference, "checks"), verdict) < 0)
+    if (load_harness(bench, request, verdict) < 0 || hooks_load(&hooks, request, verdict) < 0 ||
+        read_own_buffers(session, buffers, verdict) < 0 ||
+        buffer_list_read(&session->buffers, json_object_get(reference, "buffers"), verdict) < 0 ||
+        read_checks(session, json_object_get(reference, "checks"), verdict) < 0)
         goto failed;
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "allocating the buffers");
     int result = place_session(session, &bench->gpu, verdict);
     watchdog_disarm(&bench->watchdog);
-    if (result < 0 || fill_buffers(bench, &hooks, (uint64_t)seed, verdict) < 0
-        || keep_masters(bench, verdict) < 0)
+    if (result < 0 || fill_buffers(bench, &hooks, (uint64_t)seed, verdict) < 0 ||
+        keep_masters(bench, verdict) < 0)
         goto failed;
     if (hooks_has_reference(&hooks))
         result = hooks_reference(&hooks, &bench->gpu, session->buffers.items, session->own_count,
@@ -258,7 +258,7 @@ failed:
 
 json_t *bench_setup(struct bench *bench, const json_t *request)
 {
-    struct verdict verdict = { .outcome = NULL };
+    struct verdict verdict = {.outcome = NULL};
     double start_ms = bench_now_ms();
     session_finish(&bench->session, &bench->gpu);
     int result = set_up(bench, request, &verdict);
@@ -275,8 +275,8 @@ json_t *bench_setup(struct bench *bench, const json_t *request)
 
 /* --- candidates ------------------------------------------------------------------------------- */
 
-static int bind_buffer(struct candidate *candidate, struct session *session, size_t index,
-    struct verdict *verdict)
+static int bind_buffer(
+    struct candidate *candidate, struct session *session, size_t index, struct verdict *verdict)
 {
     struct buffer *buffer = &candidate->buffers.items[index];
     if (buffer->role == KIND_SCRATCH)
@@ -313,16 +313,16 @@ static int bind_buffers(struct candidate *candidate, struct bench *bench, const 
 int candidate_load(struct candidate *candidate, struct bench *bench, const json_t *request,
     struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     const char *image;
     if (proto_string(request, "image", &image, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "loading the candidate");
     int result = bind_buffers(candidate, bench, request, verdict);
     if (result == 0)
-        result = program_load(&candidate->program, &bench->gpu, image,
-            json_object_get(request, "names"), json_object_get(request, "launches"),
-            &candidate->buffers, verdict);
+        result =
+            program_load(&candidate->program, &bench->gpu, image, json_object_get(request, "names"),
+                json_object_get(request, "launches"), &candidate->buffers, verdict);
     watchdog_disarm(&bench->watchdog);
     if (result < 0)
         buffer_list_finish(&candidate->buffers);
@@ -335,8 +335,7 @@ void candidate_unload(struct candidate *candidate, struct bench *bench)
     buffer_list_finish(&candidate->buffers);
 }
 
-int candidate_restore(
-    struct candidate *candidate, struct bench *bench, struct verdict *verdict)
+int candidate_restore(struct candidate *candidate, struct bench *bench, struct verdict *verdict)
 {
     for (size_t i = 0; i < candidate->buffers.count; i++) {
         const struct buffer *buffer = &candidate->buffers.items[i];

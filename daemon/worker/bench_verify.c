@@ -1,23 +1,23 @@
-/* Correct first: the first launch of a candidate, on poisoned outputs between guards, is compared with the
- * reference before anything is timed. */
+/* Correct first: the first launch of a candidate, on poisoned outputs between guards, is compared
+ * with the reference before anything is timed. */
 #include "bench_internal.h"
 
 #include <stdio.h>
 
-/* All ones is a NaN in every float type and -1 in the integers; where right results look like that, the
- * second pattern decides. */
-static const unsigned char poisons[] = { 0xFF, 0x5A };
+/* All ones is a NaN in every float type and -1 in the integers; where right results look like that,
+ * the second pattern decides. */
+static const unsigned char poisons[] = {0xFF, 0x5A};
 
-static int poison(struct candidate *candidate, struct bench *bench, unsigned char byte,
-    struct verdict *verdict)
+static int poison(
+    struct candidate *candidate, struct bench *bench, unsigned char byte, struct verdict *verdict)
 {
     for (size_t i = 0; i < candidate->buffers.count; i++) {
         const struct buffer *buffer = &candidate->buffers.items[i];
         bool is_written = buffer->role == KIND_OUT || buffer->role == KIND_SCRATCH;
         if (!is_written || buffer->bytes == 0)
             continue;
-        unsigned result = bench->gpu.api.cuMemsetD8Async(
-            buffer->pointer, byte, buffer->bytes, bench->gpu.stream);
+        unsigned result =
+            bench->gpu.api.cuMemsetD8Async(buffer->pointer, byte, buffer->bytes, bench->gpu.stream);
         if (result != ABI_SUCCESS)
             return verdict_cuda(verdict, result, "poisoning %s", buffer->name);
     }
@@ -26,7 +26,7 @@ static int poison(struct candidate *candidate, struct bench *bench, unsigned cha
 
 static double value_at(struct bench *bench, const struct buffer *buffer, uint64_t index)
 {
-    unsigned char element[8] = { 0 };
+    unsigned char element[8] = {0};
     size_t bytes = (size_t)harness_dtype_bytes(buffer->dtype);
     bench->gpu.api.cuMemcpyDtoH(element, buffer->pointer + index * bytes, bytes);
     return harness_value(buffer->dtype, element);
@@ -40,14 +40,15 @@ static int report_difference(struct bench *bench, const struct check *check,
     double got = value_at(bench, x, comparison->first);
     double wanted = value_at(bench, reference, comparison->first);
     double scale = check->scale == SIZE_MAX
-        ? wanted
-        : value_at(bench, &items[check->scale], comparison->first);
+                       ? wanted
+                       : value_at(bench, &items[check->scale], comparison->first);
     double allowed = check->absolute + check->relative * (scale < 0 ? -scale : scale);
     char worst[40] = "infinitely";
     if (comparison->worst < HARNESS_WORST)
         snprintf(worst, sizeof(worst), "%.3g times", comparison->worst);
     return verdict_set(verdict, "wrong_result",
-        "%llu of %llu elements of %s are wrong, the worst %s what is allowed; the first: %s[%llu] is "
+        "%llu of %llu elements of %s are wrong, the worst %s what is allowed; the first: %s[%llu] "
+        "is "
         "%.9g, the reference %.9g +- %.3g",
         (unsigned long long)comparison->bad, (unsigned long long)x->count, x->name, worst, x->name,
         (unsigned long long)comparison->first, got, wanted, allowed);
@@ -66,9 +67,8 @@ static int compare_outputs(struct bench *bench, unsigned char byte, double *max_
             continue;
         watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "comparing with the reference");
         int result = harness_compare(&bench->harness, &bench->gpu, &items[check->buffer],
-            &items[check->reference],
-            check->scale == SIZE_MAX ? NULL : &items[check->scale], check->relative,
-            check->absolute, byte, &comparison, verdict);
+            &items[check->reference], check->scale == SIZE_MAX ? NULL : &items[check->scale],
+            check->relative, check->absolute, byte, &comparison, verdict);
         watchdog_disarm(&bench->watchdog);
         if (result < 0)
             return -1;
@@ -103,12 +103,10 @@ static int check_inputs(struct bench *bench, struct verdict *verdict)
     return 0;
 }
 
-static int check_guards(
-    struct candidate *candidate, struct bench *bench, struct verdict *verdict)
+static int check_guards(struct candidate *candidate, struct bench *bench, struct verdict *verdict)
 {
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "checking the guards");
-    int result
-        = harness_check_guards(&bench->harness, &bench->gpu, &candidate->buffers, verdict);
+    int result = harness_check_guards(&bench->harness, &bench->gpu, &candidate->buffers, verdict);
     watchdog_disarm(&bench->watchdog);
     if (result < 0)
         verdict->is_sticky = true; /* who knows what else it wrote to: the reference, perhaps */
@@ -118,14 +116,13 @@ static int check_guards(
 static int run_poisoned(struct candidate *candidate, struct bench *bench, unsigned char byte,
     double deadline_ms, struct verdict *verdict)
 {
-    if (poison(candidate, bench, byte, verdict) < 0
-        || candidate_restore(candidate, bench, verdict) < 0
-        || harness_set_guards(&bench->gpu, &candidate->buffers, verdict) < 0
-        || bench_wait(bench, WATCHDOG_STEP_MS, "preparing the buffers", verdict) < 0)
+    if (poison(candidate, bench, byte, verdict) < 0 ||
+        candidate_restore(candidate, bench, verdict) < 0 ||
+        harness_set_guards(&bench->gpu, &candidate->buffers, verdict) < 0 ||
+        bench_wait(bench, WATCHDOG_STEP_MS, "preparing the buffers", verdict) < 0)
         return -1;
     if (program_issue(&candidate->program, &bench->gpu, &candidate->buffers, candidate->pointers,
-            verdict)
-        < 0) {
+            verdict) < 0) {
         gpu_wait(&bench->gpu, "", verdict); /* what was issued before the refusal */
         return -1;
     }

@@ -7,7 +7,7 @@
 
 static int role_from_word(const char *word, enum buffer_kind *role)
 {
-    static const char *const words[] = { "in", "out", "inout", "scratch" };
+    static const char *const words[] = {"in", "out", "inout", "scratch"};
     for (int i = 0; i < 4; i++)
         if (strcmp(word, words[i]) == 0) {
             *role = (enum buffer_kind)i;
@@ -20,17 +20,19 @@ static int read_buffer(const json_t *json, struct buffer *buffer, struct tune_er
 {
     const char *name, *dtype, *role, *fill = "zero";
     int64_t count, bytes;
-    if (proto_string(json, "name", &name, err) < 0 || proto_string(json, "dtype", &dtype, err) < 0
-        || proto_string(json, "role", &role, err) < 0
-        || proto_int(json, "count", 0, INT64_MAX, &count, err) < 0
-        || proto_int(json, "bytes", 0, INT64_MAX, &bytes, err) < 0
-        || proto_string_opt(json, "fill", &fill, err) < 0
-        || proto_number_opt(json, "fill_value", &buffer->fill_value, err) < 0)
+    if (proto_string(json, "name", &name, err) < 0 ||
+        proto_string(json, "dtype", &dtype, err) < 0 ||
+        proto_string(json, "role", &role, err) < 0 ||
+        proto_int(json, "count", 0, INT64_MAX, &count, err) < 0 ||
+        proto_int(json, "bytes", 0, INT64_MAX, &bytes, err) < 0 ||
+        proto_string_opt(json, "fill", &fill, err) < 0 ||
+        proto_number_opt(json, "fill_value", &buffer->fill_value, err) < 0)
         return -1;
-    if (role_from_word(role, &buffer->role) < 0 || harness_dtype(dtype, &buffer->dtype) < 0
-        || harness_fill_kind(fill, &buffer->fill) < 0)
-        return tune_fail(err, TUNE_EINVAL, "buffer %.40s has an unknown role, dtype or fill: %.20s, "
-                                           "%.20s, %.20s",
+    if (role_from_word(role, &buffer->role) < 0 || harness_dtype(dtype, &buffer->dtype) < 0 ||
+        harness_fill_kind(fill, &buffer->fill) < 0)
+        return tune_fail(err, TUNE_EINVAL,
+            "buffer %.40s has an unknown role, dtype or fill: %.20s, "
+            "%.20s, %.20s",
             name, role, dtype, fill);
     if (bytes != count * harness_dtype_bytes(buffer->dtype) || bytes > (int64_t)1 << 50)
         return tune_fail(err, TUNE_EINVAL, "buffer %.40s: %lld elements are not %lld bytes", name,
@@ -46,11 +48,11 @@ int buffer_list_read(struct buffer_list *list, const json_t *json, struct verdic
     size_t index;
     json_t *each;
     json_array_foreach (json, index, each) {
-        struct tune_error err = { .code = TUNE_OK };
+        struct tune_error err = {.code = TUNE_OK};
         struct buffer *buffer = &list->items[list->count];
         if (list->count == BUFFER_LIMIT)
             return verdict_set(verdict, "invalid", "more than %d buffers", BUFFER_LIMIT);
-        *buffer = (struct buffer){ .name = NULL };
+        *buffer = (struct buffer){.name = NULL};
         if (read_buffer(each, buffer, &err) < 0)
             return verdict_set(verdict, "invalid", "%s", err.text);
         bool is_double = buffer_list_find(list, buffer->name) != NULL;
@@ -93,8 +95,8 @@ uint64_t buffer_list_place(
     return used;
 }
 
-int arena_reserve(struct gpu *gpu, struct arena *arena, size_t bytes, const char *what,
-    struct verdict *verdict)
+int arena_reserve(
+    struct gpu *gpu, struct arena *arena, size_t bytes, const char *what, struct verdict *verdict)
 {
     size_t free_bytes = 0, total_bytes = 0;
     if (bytes <= arena->room_bytes)
@@ -121,5 +123,5 @@ void arena_release(struct gpu *gpu, struct arena *arena)
 {
     if (arena->base)
         gpu->api.cuMemFree(arena->base);
-    *arena = (struct arena){ .base = 0 };
+    *arena = (struct arena){.base = 0};
 }

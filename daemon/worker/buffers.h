@@ -1,8 +1,8 @@
-/* The buffers of a kernel on the device: a list as the plan gives it, laid out in arenas with guard zones
- * between, so that a stray write is seen and nothing is allocated per candidate.
+/* The buffers of a kernel on the device: a list as the plan gives it, laid out in arenas with guard
+ * zones between, so that a stray write is seen and nothing is allocated per candidate.
  *
- * An arena is one device allocation that grows and is used again. A buffer of zero bytes has no place:
- * kernels get a null pointer for it. */
+ * An arena is one device allocation that grows and is used again. A buffer of zero bytes has no
+ * place: kernels get a null pointer for it. */
 #ifndef TUNE_WORKER_BUFFERS_H
 #define TUNE_WORKER_BUFFERS_H
 
@@ -44,17 +44,18 @@ void buffer_list_finish(struct buffer_list *list);
 /* NULL when there is none. */
 struct buffer *buffer_list_find(struct buffer_list *list, const char *name);
 
-/* Places items[from..to) one after another from `base` on and returns the bytes used; with base 0 it only
- * counts. Places only buffers whose role is in `roles`, a bit per role. */
+/* Places items[from..to) one after another from `base` on and returns the bytes used; with base 0
+ * it only counts. Places only buffers whose role is in `roles`, a bit per role. */
 uint64_t buffer_list_place(
     struct buffer_list *list, size_t from, size_t to, unsigned roles, uint64_t base);
 
 #define ROLE_BIT(role) (1u << (role))
-#define ROLES_ALL (ROLE_BIT(KIND_IN) | ROLE_BIT(KIND_OUT) | ROLE_BIT(KIND_INOUT) | ROLE_BIT(KIND_SCRATCH))
+#define ROLES_ALL                                                                                  \
+    (ROLE_BIT(KIND_IN) | ROLE_BIT(KIND_OUT) | ROLE_BIT(KIND_INOUT) | ROLE_BIT(KIND_SCRATCH))
 
 /* Makes sure of `bytes`; the content is lost when it grows. */
-int arena_reserve(struct gpu *gpu, struct arena *arena, size_t bytes, const char *what,
-    struct verdict *verdict);
+int arena_reserve(
+    struct gpu *gpu, struct arena *arena, size_t bytes, const char *what, struct verdict *verdict);
 void arena_release(struct gpu *gpu, struct arena *arena);
 
 #endif

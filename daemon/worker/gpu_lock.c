@@ -18,7 +18,8 @@ static const char *lock_folder(void)
 
 static int open_or_create(const char *path)
 {
-    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* a planted fifo must not hang */
+    const int flags =
+        O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* a planted fifo must not hang */
     for (int attempt = 0; attempt < 2; attempt++) {
         int fd = open(path, flags);
         if (fd >= 0 || errno != ENOENT)
@@ -61,7 +62,8 @@ int gpu_lock_take(struct gpu_lock *lock, struct tune_error *err)
 {
     while (flock(lock->fd, LOCK_EX) < 0)
         if (errno != EINTR)
-            return tune_fail_errno(err, TUNE_EIO, "the GPU lock %.160s cannot be taken", lock->path);
+            return tune_fail_errno(
+                err, TUNE_EIO, "the GPU lock %.160s cannot be taken", lock->path);
     return 0;
 }
 

@@ -9,10 +9,10 @@
 static const struct {
     const char *word;
     int bytes;
-} dtypes[] = { { "f64", 8 }, { "f32", 4 }, { "f16", 2 }, { "bf16", 2 }, { "tf32", 4 }, { "i64", 8 },
-    { "i32", 4 }, { "i16", 2 }, { "i8", 1 }, { "u64", 8 }, { "u32", 4 }, { "u16", 2 }, { "u8", 1 } };
+} dtypes[] = {{"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"tf32", 4}, {"i64", 8}, {"i32", 4},
+    {"i16", 2}, {"i8", 1}, {"u64", 8}, {"u32", 4}, {"u16", 2}, {"u8", 1}};
 
-static const char *const fills[] = { "uniform", "small_int", "index", "zero", "value" };
+static const char *const fills[] = {"uniform", "small_int", "index", "zero", "value"};
 
 int harness_dtype(const char *word, int *dtype)
 {
@@ -56,7 +56,8 @@ static double value_16(bool is_bf16, uint16_t bits)
     double fraction = (double)(bits & 1023) / 1024, sign = bits >> 15 ? -1 : 1;
     if (exponent == 31)
         return fraction > 0 ? __builtin_nan("") : sign * __builtin_inf();
-    return sign * __builtin_ldexp(exponent ? 1 + fraction : fraction, (exponent ? exponent : 1) - 15);
+    return sign *
+           __builtin_ldexp(exponent ? 1 + fraction : fraction, (exponent ? exponent : 1) - 15);
 }
 
 double harness_value(int dtype, const void *element)
@@ -72,24 +73,26 @@ double harness_value(int dtype, const void *element)
         uint32_t u32;
         uint16_t u16;
         uint8_t u8;
-    } any = { .u64 = 0 };
+    } any = {.u64 = 0};
     memcpy(&any, element, (size_t)dtypes[dtype].bytes);
-    const double values[] = { any.f64, (double)any.f32, value_16(false, any.u16),
+    const double values[] = {any.f64, (double)any.f32, value_16(false, any.u16),
         value_16(true, any.u16), (double)any.f32, (double)any.i64, any.i32, any.i16, any.i8,
-        (double)any.u64, any.u32, any.u16, any.u8 };
+        (double)any.u64, any.u32, any.u16, any.u8};
     return values[dtype];
 }
 
-int harness_load(struct harness *harness, struct gpu *gpu, const void *image, struct verdict *verdict)
+int harness_load(
+    struct harness *harness, struct gpu *gpu, const void *image, struct verdict *verdict)
 {
     const struct {
         const char *name;
         struct CUfunc_st **function;
-    } entries[] = { { "harness_fill", &harness->fill }, { "harness_compare", &harness->compare },
-        { "harness_guards", &harness->guards }, { "harness_checksum", &harness->checksum } };
+    } entries[] = {{"harness_fill", &harness->fill}, {"harness_compare", &harness->compare},
+        {"harness_guards", &harness->guards}, {"harness_checksum", &harness->checksum}};
     unsigned result = gpu->api.cuModuleLoadData(&harness->module, image);
     for (size_t i = 0; i < sizeof(entries) / sizeof(*entries) && result == ABI_SUCCESS; i++)
-        result = gpu->api.cuModuleGetFunction(entries[i].function, harness->module, entries[i].name);
+        result =
+            gpu->api.cuModuleGetFunction(entries[i].function, harness->module, entries[i].name);
     unsigned long long results = 0;
     if (result == ABI_SUCCESS)
         result = gpu->api.cuMemAlloc(&results, RESULT_BYTES);
@@ -105,7 +108,7 @@ void harness_unload(struct harness *harness, struct gpu *gpu)
         gpu->api.cuMemFree(harness->results);
     if (harness->module)
         gpu->api.cuModuleUnload(harness->module);
-    *harness = (struct harness){ .module = NULL };
+    *harness = (struct harness){.module = NULL};
 }
 
 static unsigned grid_for(const struct gpu *gpu, uint64_t count)
@@ -118,14 +121,14 @@ static unsigned grid_for(const struct gpu *gpu, uint64_t count)
 static int launch(struct gpu *gpu, struct CUfunc_st *function, unsigned grid, void **params,
     struct verdict *verdict)
 {
-    unsigned result = gpu->api.cuLaunchKernel(
-        function, grid, 1, 1, BLOCK, 1, 1, 0, gpu->stream, params, NULL);
+    unsigned result =
+        gpu->api.cuLaunchKernel(function, grid, 1, 1, BLOCK, 1, 1, 0, gpu->stream, params, NULL);
     return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "launching harness.cu");
 }
 
 /* Host words to the small buffer; the stream is idle or the words are not in use. */
-static int put_results(struct harness *harness, struct gpu *gpu, const uint64_t *words, size_t count,
-    struct verdict *verdict)
+static int put_results(struct harness *harness, struct gpu *gpu, const uint64_t *words,
+    size_t count, struct verdict *verdict)
 {
     unsigned result = gpu->api.cuMemcpyHtoD(harness->results, words, count * sizeof(*words));
     return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "copying to the device");
@@ -148,7 +151,7 @@ int harness_fill_buffer(struct harness *harness, struct gpu *gpu, const struct b
     int64_t count = (int64_t)buffer->count;
     int dtype = buffer->dtype, fill = buffer->fill;
     double value = buffer->fill_value;
-    void *params[] = { &to, &count, &dtype, &fill, &value, &seed, &stream };
+    void *params[] = {&to, &count, &dtype, &fill, &value, &seed, &stream};
     if (buffer->bytes == 0)
         return 0;
     return launch(gpu, harness->fill, grid_for(gpu, buffer->count), params, verdict);
@@ -159,12 +162,12 @@ int harness_checksum(struct harness *harness, struct gpu *gpu, const struct buff
 {
     uint64_t from = buffer->pointer, results = harness->results;
     int64_t bytes = (int64_t)buffer->bytes;
-    void *params[] = { &from, &bytes, &results };
+    void *params[] = {&from, &bytes, &results};
     *sum = 0;
     if (bytes == 0)
         return 0;
-    if (put_results(harness, gpu, sum, 1, verdict) < 0
-        || launch(gpu, harness->checksum, grid_for(gpu, buffer->bytes / 8), params, verdict) < 0)
+    if (put_results(harness, gpu, sum, 1, verdict) < 0 ||
+        launch(gpu, harness->checksum, grid_for(gpu, buffer->bytes / 8), params, verdict) < 0)
         return -1;
     return get_results(harness, gpu, 0, sum, 1, verdict);
 }
@@ -173,17 +176,17 @@ int harness_compare(struct harness *harness, struct gpu *gpu, const struct buffe
     const struct buffer *reference, const struct buffer *scale, double relative, double absolute,
     unsigned char poison, struct comparison *comparison, struct verdict *verdict)
 {
-    uint64_t words[4] = { 0, 0, UINT64_MAX, 0 };
+    uint64_t words[4] = {0, 0, UINT64_MAX, 0};
     uint64_t x_at = x->pointer, reference_at = reference->pointer, results = harness->results;
     uint64_t scale_at = scale ? scale->pointer : 0, pattern = poison * 0x0101010101010101ull;
     int x_dtype = x->dtype, reference_dtype = reference->dtype;
     int scale_dtype = scale ? scale->dtype : 0;
     int64_t count = (int64_t)x->count;
-    void *params[] = { &x_at, &x_dtype, &reference_at, &reference_dtype, &scale_at, &scale_dtype,
-        &count, &relative, &absolute, &pattern, &results };
-    if (put_results(harness, gpu, words, 4, verdict) < 0
-        || launch(gpu, harness->compare, grid_for(gpu, x->count), params, verdict) < 0
-        || get_results(harness, gpu, 0, words, 4, verdict) < 0)
+    void *params[] = {&x_at, &x_dtype, &reference_at, &reference_dtype, &scale_at, &scale_dtype,
+        &count, &relative, &absolute, &pattern, &results};
+    if (put_results(harness, gpu, words, 4, verdict) < 0 ||
+        launch(gpu, harness->compare, grid_for(gpu, x->count), params, verdict) < 0 ||
+        get_results(harness, gpu, 0, words, 4, verdict) < 0)
         return -1;
     memcpy(&comparison->worst, &words[0], sizeof(comparison->worst));
     comparison->bad = words[1];
@@ -198,8 +201,7 @@ static uint64_t rear_bytes(const struct buffer *buffer)
     return BUFFER_GUARD_BYTES + (BUFFER_ALIGN - buffer->bytes % BUFFER_ALIGN) % BUFFER_ALIGN;
 }
 
-int harness_set_guards(
-    struct gpu *gpu, const struct buffer_list *list, struct verdict *verdict)
+int harness_set_guards(struct gpu *gpu, const struct buffer_list *list, struct verdict *verdict)
 {
     for (size_t i = 0; i < list->count; i++) {
         const struct buffer *buffer = &list->items[i];
@@ -226,9 +228,9 @@ int harness_check_guards(struct harness *harness, struct gpu *gpu, const struct 
         const struct buffer *buffer = &list->items[i];
         if (buffer->bytes == 0)
             continue;
-        const uint64_t starts[2] = { buffer->pointer - BUFFER_GUARD_BYTES,
-            buffer->pointer + buffer->bytes };
-        const uint64_t sizes[2] = { BUFFER_GUARD_BYTES, rear_bytes(buffer) };
+        const uint64_t starts[2] = {
+            buffer->pointer - BUFFER_GUARD_BYTES, buffer->pointer + buffer->bytes};
+        const uint64_t sizes[2] = {BUFFER_GUARD_BYTES, rear_bytes(buffer)};
         for (int side = 0; side < 2; side++, ranges++) {
             words[2 * ranges] = starts[side];
             words[2 * ranges + 1] = sizes[side];
@@ -242,10 +244,10 @@ int harness_check_guards(struct harness *harness, struct gpu *gpu, const struct 
     /* One copy carries the ranges and the cleared results behind them. */
     memmove(words + 2 * ranges, found, 2 * ranges * sizeof(*words));
     uint64_t at = harness->results, results = at + 2 * ranges * sizeof(*words);
-    void *params[] = { &at, &guard, &results };
-    if (put_results(harness, gpu, words, 4 * ranges, verdict) < 0
-        || launch(gpu, harness->guards, ranges, params, verdict) < 0
-        || get_results(harness, gpu, 2 * ranges, found, 2 * ranges, verdict) < 0)
+    void *params[] = {&at, &guard, &results};
+    if (put_results(harness, gpu, words, 4 * ranges, verdict) < 0 ||
+        launch(gpu, harness->guards, ranges, params, verdict) < 0 ||
+        get_results(harness, gpu, 2 * ranges, found, 2 * ranges, verdict) < 0)
         return -1;
     for (unsigned range = 0; range < ranges; range++) {
         if (found[2 * range] == 0)

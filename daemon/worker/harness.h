@@ -1,5 +1,5 @@
-/* kernels_src/harness.cu, loaded: fills, comparisons, guards and checksums on the device. The codes here and
- * there are the same. */
+/* kernels_src/harness.cu, loaded: fills, comparisons, guards and checksums on the device. The codes
+ * here and there are the same. */
 #ifndef TUNE_WORKER_HARNESS_H
 #define TUNE_WORKER_HARNESS_H
 
@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-int harness_dtype(const char *word, int *dtype);    /* 0, or -1 when unknown */
+int harness_dtype(const char *word, int *dtype); /* 0, or -1 when unknown */
 const char *harness_dtype_word(int dtype);
 int64_t harness_dtype_bytes(int dtype);
 int harness_fill_kind(const char *word, int *fill); /* 0, or -1 when unknown */
@@ -22,16 +22,17 @@ struct harness {
 };
 
 struct comparison {
-    double worst;     /* largest |x - ref| / allowed; HARNESS_WORST: infinitely wrong */
-    uint64_t bad;     /* elements above 1 */
-    uint64_t first;   /* the first of them */
+    double worst;      /* largest |x - ref| / allowed; HARNESS_WORST: infinitely wrong */
+    uint64_t bad;      /* elements above 1 */
+    uint64_t first;    /* the first of them */
     uint64_t shadowed; /* right elements that still look like the poison */
 };
 
 #define HARNESS_WORST 1e300
 #define HARNESS_FILL_ZERO 3
 
-int harness_load(struct harness *harness, struct gpu *gpu, const void *image, struct verdict *verdict);
+int harness_load(
+    struct harness *harness, struct gpu *gpu, const void *image, struct verdict *verdict);
 void harness_unload(struct harness *harness, struct gpu *gpu);
 
 /* Asynchronous. */
@@ -47,8 +48,7 @@ int harness_compare(struct harness *harness, struct gpu *gpu, const struct buffe
 
 /* Sets the guard zones of all placed buffers of the list (asynchronous), and looks whether they are
  * untouched: the verdict of a stray write is wrong_result. */
-int harness_set_guards(
-    struct gpu *gpu, const struct buffer_list *list, struct verdict *verdict);
+int harness_set_guards(struct gpu *gpu, const struct buffer_list *list, struct verdict *verdict);
 int harness_check_guards(struct harness *harness, struct gpu *gpu, const struct buffer_list *list,
     struct verdict *verdict);
 

@@ -14,12 +14,13 @@ struct hooks {
     struct tune_plugin_call call;
 };
 
-/* Loads request.hooks unless it is null or absent; request.call says what is being tuned. A library of
- * another version is refused before anything in it is called. */
+/* Loads request.hooks unless it is null or absent; request.call says what is being tuned. A library
+ * of another version is refused before anything in it is called. */
 int hooks_load(struct hooks *hooks, const json_t *request, struct verdict *verdict);
 void hooks_unload(struct hooks *hooks);
 
-/* True when the hook filled the buffer; false when the manifest's fill applies, or with a verdict. */
+/* True when the hook filled the buffer; false when the manifest's fill applies, or with a verdict.
+ */
 bool hooks_fill(const struct hooks *hooks, struct gpu *gpu, const struct buffer *buffer,
     uint64_t seed, struct verdict *verdict);
 

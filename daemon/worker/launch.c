@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WARP_REGISTER_UNIT 256 /* registers are given out per warp in this many, on every sm >= 70 */
+#define WARP_REGISTER_UNIT                                                                         \
+    256 /* registers are given out per warp in this many, on every sm >= 70 */
 #define PORTABLE_CLUSTER 8
 
 /* --- reading the plan ------------------------------------------------------------------------- */
@@ -30,11 +31,13 @@ static uint16_t half_bits(double number, bool is_bf16)
     if (magnitude >= 0x477ff000)
         return (uint16_t)(sign | (magnitude > 0x7f800000 ? 0x7e00 : 0x7c00));
     if (magnitude < 0x38800000)
-        return (uint16_t)(sign | (uint32_t)__builtin_lrint(__builtin_fabs((double)narrow) * 0x1p24));
+        return (
+            uint16_t)(sign | (uint32_t)__builtin_lrint(__builtin_fabs((double)narrow) * 0x1p24));
     return (uint16_t)(sign | (magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13);
 }
 
-/* Integers are cut to their type's width, as C does; the bytes come first in the word (little-endian). */
+/* Integers are cut to their type's width, as C does; the bytes come first in the word
+ * (little-endian). */
 static int read_scalar(const json_t *json, struct launch_arg *arg, struct tune_error *err)
 {
     const char *type;
@@ -64,7 +67,7 @@ static int read_arg(const json_t *json, const struct buffer_list *buffers, struc
     struct tune_error *err)
 {
     const char *kind, *name;
-    *arg = (struct launch_arg){ .buffer = SIZE_MAX };
+    *arg = (struct launch_arg){.buffer = SIZE_MAX};
     if (proto_string(json, "kind", &kind, err) < 0)
         return -1;
     if (strcmp(kind, "scalar") == 0)
@@ -80,7 +83,8 @@ static int read_arg(const json_t *json, const struct buffer_list *buffers, struc
     return 0;
 }
 
-static int read_triple(const json_t *json, const char *key, unsigned *triple, struct tune_error *err)
+static int read_triple(
+    const json_t *json, const char *key, unsigned *triple, struct tune_error *err)
 {
     const json_t *array = json_object_get(json, key);
     for (size_t i = 0; i < 3; i++) {
@@ -98,8 +102,8 @@ static int read_memset(const json_t *json, const struct buffer_list *buffers, st
 {
     const char *name;
     int64_t byte = 0;
-    if (proto_string(json, "memset", &name, err) < 0
-        || proto_int_opt(json, "byte", 0, 255, &byte, err) < 0)
+    if (proto_string(json, "memset", &name, err) < 0 ||
+        proto_int_opt(json, "byte", 0, 255, &byte, err) < 0)
         return -1;
     launch->is_memset = true;
     launch->memset_byte = (unsigned char)byte;
@@ -115,12 +119,12 @@ static int read_geometry(const json_t *json, struct launch *launch, struct tune_
     int64_t shared = 0;
     launch->repeat = 1;
     launch->has_cluster = json_is_array(json_object_get(json, "cluster"));
-    if (read_triple(json, "grid", launch->grid, err) < 0
-        || read_triple(json, "block", launch->block, err) < 0
-        || read_triple(json, "cluster", launch->cluster, err) < 0
-        || proto_int_opt(json, "shared_bytes", 0, INT32_MAX, &shared, err) < 0
-        || proto_bool_opt(json, "cooperative", &launch->is_cooperative, err) < 0
-        || proto_int_opt(json, "repeat", 0, 1 << 20, &launch->repeat, err) < 0)
+    if (read_triple(json, "grid", launch->grid, err) < 0 ||
+        read_triple(json, "block", launch->block, err) < 0 ||
+        read_triple(json, "cluster", launch->cluster, err) < 0 ||
+        proto_int_opt(json, "shared_bytes", 0, INT32_MAX, &shared, err) < 0 ||
+        proto_bool_opt(json, "cooperative", &launch->is_cooperative, err) < 0 ||
+        proto_int_opt(json, "repeat", 0, 1 << 20, &launch->repeat, err) < 0)
         return -1;
     launch->shared_bytes = (unsigned)shared;
     return 0;
@@ -134,8 +138,8 @@ static int read_launch(const json_t *json, const struct buffer_list *buffers, st
     size_t index;
     if (json_object_get(json, "memset"))
         return read_memset(json, buffers, launch, err);
-    if (proto_string(json, "entry", &entry, err) < 0 || read_geometry(json, launch, err) < 0
-        || proto_array_opt(json, "args", &args, err) < 0)
+    if (proto_string(json, "entry", &entry, err) < 0 || read_geometry(json, launch, err) < 0 ||
+        proto_array_opt(json, "args", &args, err) < 0)
         return -1;
     snprintf(launch->entry, sizeof(launch->entry), "%s", entry);
     if (json_array_size(args) > LAUNCH_ARG_LIMIT)
@@ -152,7 +156,7 @@ static int read_launch(const json_t *json, const struct buffer_list *buffers, st
 static int read_launches(struct program *program, const json_t *launches,
     const struct buffer_list *buffers, struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     size_t index;
     json_t *each;
     if (json_array_size(launches) == 0 || json_array_size(launches) > LAUNCH_LIMIT)
@@ -199,8 +203,8 @@ static int check_threads(const struct launch *launch, const struct gpu *gpu, int
     return 0;
 }
 
-static int check_shared(const struct launch *launch, struct gpu *gpu, int static_bytes,
-    struct verdict *verdict)
+static int check_shared(
+    const struct launch *launch, struct gpu *gpu, int static_bytes, struct verdict *verdict)
 {
     const int64_t *limits = gpu->info.attributes;
     int64_t need = (int64_t)static_bytes + launch->shared_bytes;
@@ -222,17 +226,17 @@ static int check_shared(const struct launch *launch, struct gpu *gpu, int static
 
 static int check_grid(const struct launch *launch, const struct gpu *gpu, struct verdict *verdict)
 {
-    static const enum device_attribute grid[] = { DEVICE_max_grid_x, DEVICE_max_grid_y,
-        DEVICE_max_grid_z };
-    static const enum device_attribute block[] = { DEVICE_max_block_x, DEVICE_max_block_y,
-        DEVICE_max_block_z };
+    static const enum device_attribute grid[] = {
+        DEVICE_max_grid_x, DEVICE_max_grid_y, DEVICE_max_grid_z};
+    static const enum device_attribute block[] = {
+        DEVICE_max_block_x, DEVICE_max_block_y, DEVICE_max_block_z};
     for (int i = 0; i < 3; i++) {
         int64_t most_grid = gpu->info.attributes[grid[i]];
         int64_t most_block = gpu->info.attributes[block[i]];
         if (launch->grid[i] > most_grid || launch->block[i] > most_block)
             return verdict_set(verdict, "over_limits",
                 "%s: grid %c is %u of at most %lld, block %c is %u of at most %lld", launch->entry,
-                "xyz"[i], launch->grid[i], (long long)most_grid, "xyz"[i], launch->block[i],
+                "xyz"[i], launch -> grid[i], (long long)most_grid, "xyz"[i], launch -> block[i],
                 (long long)most_block);
     }
     return 0;
@@ -276,10 +280,10 @@ static int bind_launch(struct program *program, struct gpu *gpu, const json_t *n
     take_max(&program->static_shared_bytes, static_bytes);
     take_max(&program->local_bytes, attribute(gpu, launch->function, ABI_FUNC_LOCAL_SIZE_BYTES));
     take_max(&program->dynamic_shared_bytes, (int)launch->shared_bytes);
-    if (check_grid(launch, gpu, verdict) < 0
-        || check_threads(launch, gpu, registers, max_threads, verdict) < 0
-        || check_shared(launch, gpu, static_bytes, verdict) < 0
-        || allow_cluster(launch, gpu, verdict) < 0)
+    if (check_grid(launch, gpu, verdict) < 0 ||
+        check_threads(launch, gpu, registers, max_threads, verdict) < 0 ||
+        check_shared(launch, gpu, static_bytes, verdict) < 0 ||
+        allow_cluster(launch, gpu, verdict) < 0)
         return -1;
     return 0;
 }
@@ -289,7 +293,7 @@ static int bind_launch(struct program *program, struct gpu *gpu, const json_t *n
 static int load_module(
     struct program *program, struct gpu *gpu, const char *image_base64, struct verdict *verdict)
 {
-    struct tune_error err = { .code = TUNE_OK };
+    struct tune_error err = {.code = TUNE_OK};
     size_t bytes;
     char *image = image_base64 ? proto_base64_decode(image_base64, &bytes, &err) : NULL;
     if (!image)
@@ -313,13 +317,13 @@ int program_load(struct program *program, struct gpu *gpu, const char *image_bas
     const json_t *names, const json_t *launches, const struct buffer_list *buffers,
     struct verdict *verdict)
 {
-    *program = (struct program){ .module = NULL };
-    if (read_launches(program, launches, buffers, verdict) < 0
-        || load_module(program, gpu, image_base64, verdict) < 0)
+    *program = (struct program){.module = NULL};
+    if (read_launches(program, launches, buffers, verdict) < 0 ||
+        load_module(program, gpu, image_base64, verdict) < 0)
         goto failed;
     for (size_t i = 0; i < program->launch_count; i++)
-        if (!program->launches[i].is_memset
-            && bind_launch(program, gpu, names, &program->launches[i], verdict) < 0)
+        if (!program->launches[i].is_memset &&
+            bind_launch(program, gpu, names, &program->launches[i], verdict) < 0)
             goto failed;
     return 0;
 
@@ -335,25 +339,25 @@ void program_unload(struct program *program, struct gpu *gpu)
     free(program->launches);
     if (program->module)
         gpu->api.cuModuleUnload(program->module);
-    *program = (struct program){ .module = NULL };
+    *program = (struct program){.module = NULL};
 }
 
-static unsigned issue_attributed(
-    const struct launch *launch, struct gpu *gpu, void **params)
+static unsigned issue_attributed(const struct launch *launch, struct gpu *gpu, void **params)
 {
-    struct abi_launch_attribute attributes[2] = { { .id = ABI_LAUNCH_CLUSTER_DIMENSION } };
+    struct abi_launch_attribute attributes[2] = {{.id = ABI_LAUNCH_CLUSTER_DIMENSION}};
     memcpy(attributes[0].value.cluster, launch->cluster, sizeof(launch->cluster));
     attributes[1].id = ABI_LAUNCH_COOPERATIVE;
     attributes[1].value.cooperative = 1;
-    struct abi_launch_config config = { .grid = { launch->grid[0], launch->grid[1], launch->grid[2] },
-        .block = { launch->block[0], launch->block[1], launch->block[2] },
-        .shared_bytes = launch->shared_bytes, .stream = gpu->stream, .attributes = attributes,
-        .attribute_count = launch->is_cooperative ? 2 : 1 };
+    struct abi_launch_config config = {.grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
+        .block = {launch->block[0], launch->block[1], launch->block[2]},
+        .shared_bytes = launch->shared_bytes,
+        .stream = gpu->stream,
+        .attributes = attributes,
+        .attribute_count = launch->is_cooperative ? 2 : 1};
     return gpu->api.cuLaunchKernelEx(&config, launch->function, params, NULL);
 }
 
-static unsigned issue_kernel(
-    const struct launch *launch, struct gpu *gpu, const uint64_t *pointers)
+static unsigned issue_kernel(const struct launch *launch, struct gpu *gpu, const uint64_t *pointers)
 {
     uint64_t values[LAUNCH_ARG_LIMIT];
     void *params[LAUNCH_ARG_LIMIT + 1];
@@ -379,8 +383,8 @@ int program_issue(const struct program *program, struct gpu *gpu, const struct b
         const struct launch *launch = &program->launches[i];
         for (int64_t turn = 0; turn < launch->repeat; turn++) {
             unsigned result = ABI_SUCCESS;
-            const struct buffer *cleared
-                = launch->is_memset ? &buffers->items[launch->memset_buffer] : NULL;
+            const struct buffer *cleared =
+                launch->is_memset ? &buffers->items[launch->memset_buffer] : NULL;
             if (!cleared)
                 result = issue_kernel(launch, gpu, pointers);
             else if (cleared->bytes > 0)
@@ -389,9 +393,10 @@ int program_issue(const struct program *program, struct gpu *gpu, const struct b
             if (result != ABI_SUCCESS && cleared)
                 return verdict_cuda(verdict, result, "clearing %s", cleared->name);
             if (result != ABI_SUCCESS)
-                return verdict_cuda(verdict, result, "launching %s with grid %u,%u,%u block %u,%u,%u",
-                    launch->entry, launch->grid[0], launch->grid[1],
-                    launch->grid[2], launch->block[0], launch->block[1], launch->block[2]);
+                return verdict_cuda(verdict, result,
+                    "launching %s with grid %u,%u,%u block %u,%u,%u", launch->entry,
+                    launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
+                    launch->block[1], launch->block[2]);
         }
     }
     return 0;

@@ -1,5 +1,5 @@
-/* A candidate loaded on the device: its module and the launches of its plan, ready to be issued on any set of
- * buffers. */
+/* A candidate loaded on the device: its module and the launches of its plan, ready to be issued on
+ * any set of buffers. */
 #ifndef TUNE_WORKER_LAUNCH_H
 #define TUNE_WORKER_LAUNCH_H
 
@@ -35,13 +35,14 @@ struct program {
     struct CUmod_st *module;
     size_t launch_count;
     struct launch *launches;
-    /* Of the launches, the largest each. local_bytes: per thread, the stack frame with the spills. */
+    /* Of the launches, the largest each. local_bytes: per thread, the stack frame with the spills.
+     */
     int registers, local_bytes, static_shared_bytes, dynamic_shared_bytes;
 };
 
-/* Loads the image (base64), reads plan_launches against the list, and checks every launch against what
- * the kernel and the device allow: over_limits with the arithmetic. `names` maps entries to names in the
- * image. On failure nothing stays loaded. */
+/* Loads the image (base64), reads plan_launches against the list, and checks every launch against
+ * what the kernel and the device allow: over_limits with the arithmetic. `names` maps entries to
+ * names in the image. On failure nothing stays loaded. */
 int program_load(struct program *program, struct gpu *gpu, const char *image_base64,
     const json_t *names, const json_t *launches, const struct buffer_list *buffers,
     struct verdict *verdict);

@@ -25,7 +25,8 @@ struct arguments {
 static int usage(void)
 {
     fprintf(stderr,
-        "usage: tune-worker compile|bench [--device ORDINAL_OR_UUID] [--cuda DIR]   (by tunerd)\n"
+        "usage: tune-worker compile|bench|devices [--device ORDINAL_OR_UUID] [--cuda DIR]   (by "
+        "tunerd)\n"
         "       tune-worker probe [--cuda DIR]   what there is to compile and measure with, as "
         "JSON\n");
     return 2;
@@ -75,7 +76,8 @@ int main(int argc, char **argv)
     int status;
     if (strcmp(arguments.role, "probe") == 0)
         status = probe_role(&libraries);
-    else if (strcmp(arguments.role, "compile") == 0 || strcmp(arguments.role, "bench") == 0)
+    else if (strcmp(arguments.role, "compile") == 0 || strcmp(arguments.role, "bench") == 0 ||
+             strcmp(arguments.role, "devices") == 0)
         status = serve(&arguments, &libraries);
     else
         status = usage();

@@ -5,23 +5,24 @@
  * that breaks these rules counts as the worker's death (outcome crashed).
  *
  * Command line:  tune-worker compile|bench [--device ORDINAL_OR_UUID] [--cuda DIR]
- *                tune-worker devices        a devices hello on the pipe, then exit
- *                tune-worker probe          one line of JSON on standard output for `doctor`, exit
+ *                tune-worker devices [--cuda DIR]    a devices hello on the pipe, then exit
+ *                tune-worker probe [--cuda DIR]      one line of JSON on standard output, exit
  *
  * compile hello: {"hello":"compile","pipe":1,"pid","nvrtc":"13.0","nvrtc_path","include":DIR|null,
  *                 "archs":[75,80,...],"emulated":bool}
- *                or {"hello":"compile","pipe":1,"error":"sentence what to do"} and the process
- * ends. The hello comes after a self-test compile, so a missing companion library shows. devices
- * hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's order (as
- *                CUDA_VISIBLE_DEVICES leaves them), or with "error"; makes no context.
- * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
- *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying
- * again later may help.
+ *                or {"hello":"compile","pipe":1,"error":"sentence what to do"}, and the process
+ * ends. It comes after a self-test compile, so a missing companion library shows. devices hello:
+ * {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's order (as
+ * CUDA_VISIBLE_DEVICES leaves them), or with "error" and "code"; makes no context. bench hello:
+ * {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool} or with "error", "code"
+ * (driver's number, 0: none) and "busy": true when trying again later may help; then the process
+ * ends.
  *
  * Requests carry "id"; answers repeat it.
  *
  * {"id","op":"compile","name":"gemm.cu","source","headers":[{"name","text"}],"options":["-DBM=64"],
  *  "arch":"sm_90"|"sm_90a"|"compute_90"|"cpu","entries":["gemm"],"cache":bool}
+ *   entries may be empty: kernels with C linkage are in the image all the same (harness.cu).
  *   cache false: NVRTC's own disk cache is switched off.
  *   -> {"id","ok":true,"image":BASE64,"is_ptx":bool,"log","log_bytes":N (before the cut at 64 KiB),
  *       "names":{"entry":"lowered"},"resources":{"lowered":{"registers","spill_bytes",
@@ -31,33 +32,44 @@
  *
  * {"id","op":"setup","session":N,"harness":BASE64 (image of kernels_src/harness.cu),
  *  "reference_image":BASE64,"reference_names":{...},"buffers":[plan_buffers],
- *  "reference":plan_reference,"seed":N,"hooks":PATH|null}
+ *  "reference":plan_reference,"seed":N,"hooks":PATH|null,
+ *  "call":{"kernel","dtype","dims":{"M":1024}} (needed with hooks only)}
  *   Allocates and fills inputs (seed), runs the reference, keeps both. Replaces any earlier
  * session.
- *   -> {"id","ok":true,"setup_ms"} | {"id","ok":false,"outcome":WORD,"error":"sentence"}
+ *   -> {"id","ok":true,"setup_ms"}
+ *   -> {"id","ok":false,"setup_ms", and the fields of a failure}
  *
  * {"id","op":"bench","session":N,"image":BASE64,"names":{...},"buffers":[plan_buffers with this
  *  configuration's scratch],"launches":[plan_launches],"mode":"cold"|"warm",
  *  "method":"auto"|"event"|"graph","verify":bool,"deadline_ms":N (one call of the kernel),
  *  "sample_budget_ms":N,"max_samples":N,"stop_above_ns":x|null}
  *   stop_above_ns: once the interval's lower bound is above it, sampling stops early.
- *   -> {"id","outcome":WORD,"error":"sentence" (failures),"method","samples_ns":[...],"median_ns",
+ *   -> {"id","outcome":"ok","sticky":false,"method","samples_ns":[...],"median_ns",
  *       "interval_ns":[lo,hi],"stopped_early":bool,"registers","spill_bytes","static_shared_bytes",
  *       "dynamic_shared_bytes","max_error":x,"clocks":{"sm_mhz","memory_mhz","temperature_c",
- *       "throttle_reasons"},"sticky":bool}
- *   sticky true: the CUDA context is lost and the process ends after the answer.
+ *       "throttle_reasons"}}
+ *   -> {"id", the fields of a failure, and the resources and max_error as far as they are known}
+ *   spill_bytes here is the driver's local memory per thread (stack frame and spills); the compile
+ *   answer has the spills alone. max_error is a share of what the check allows: 1e300 is infinite.
  *
- * {"id","op":"confirm","session":N,"mode","method","deadline_ms","budget_ms","seed",
- *  "candidates":[{"image","names","buffers","launches"}]}
+ * {"id","op":"confirm","session":N,"mode","method":"event"|"graph","deadline_ms","budget_ms","seed",
+ *  "max_samples","candidates":[{"image","names","buffers","launches"}] (1 to 32)}
  *   Measures the candidates interleaved, in an order shuffled anew each round (seed).
  *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns"}],"clocks"}
- *   -> {"id","outcome":WORD,"error","candidate":INDEX,"sticky"}
+ *   -> {"id","candidate":INDEX, and the fields of a failure}
  *
- * Watchdog: each blocking driver step of bench and confirm has a deadline (deadline_ms for a launch
- * and what waits on it; 10 s for loads and allocations). Past it the worker answers
- * {"id","outcome":"timeout","error":"...","sticky":true} from its watchdog thread and ends by
+ * The fields of a failure: "outcome":WORD (tuning_db/record.h), "error":"sentence", "code" (the
+ * driver's number, 0: not from the driver), "blame":"candidate"|"device", "retry": true when the
+ * same request may succeed in a fresh worker, "sticky": true when this process ends after the
+ * answer (the CUDA context is lost, or a candidate wrote where it must not). With blame "device"
+ * nothing is to be recorded about the candidate. The table by code is cuda_errors.c.
+ *
+ * Watchdog: each blocking driver step of setup, bench and confirm has a deadline (deadline_ms for a
+ * launch and what waits on it; 120 s for the reference; 10 s for loads and allocations). Past it
+ * the worker answers with outcome timeout and sticky true from its watchdog thread and ends by
  * SIGKILL on itself. While a request runs the daemon has a wider deadline of its own as second
- * line. */
+ * line. Waiting for the GPU lock (another tunerd is measuring) comes before and counts against no
+ * deadline here. */
 #ifndef TUNE_WORKER_PIPE_H
 #define TUNE_WORKER_PIPE_H
 

@@ -3,6 +3,7 @@
 #include "compile.h"
 #include "gpu.h"
 #include "nvml.h"
+#include "pipe.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -105,4 +106,26 @@ int probe_role(struct libraries *libraries)
     free(line);
     json_decref(answer);
     return is_written ? 0 : 1;
+}
+
+int devices_role(struct channel *channel, struct libraries *libraries)
+{
+    static struct gpu gpu;
+    struct tune_error err = {.code = TUNE_OK};
+    unsigned code = 0;
+    json_t *devices = json_array();
+    int result = gpu_load(&gpu, libraries, &code, &err);
+    for (int ordinal = 0; result == 0 && ordinal < gpu.device_count; ordinal++) {
+        struct device_info info;
+        result = gpu_describe(&gpu, ordinal, &info, &err);
+        if (result == 0)
+            json_array_append_new(devices, device_to_json(&info));
+    }
+    json_t *hello =
+        json_pack("{ss,si,so}", "hello", "devices", "pipe", PIPE_VERSION, "devices", devices);
+    if (result < 0) {
+        json_object_set_new(hello, "error", json_string(err.text));
+        json_object_set_new(hello, "code", json_integer(code));
+    }
+    return channel_send(channel, hello, NULL) < 0 || result < 0 ? 1 : 0;
 }

@@ -6,8 +6,8 @@
 
 #define EXACT_LIMIT 2000 /* above, the normal approximation is right to a rank */
 
-/* How many samples lie below the median is binomial(count, 1/2): the lower rank is the largest k with
- * P(fewer than k + 1 below) <= 2.5 %. */
+/* How many samples lie below the median is binomial(count, 1/2): the lower rank is the largest k
+ * with P(fewer than k + 1 below) <= 2.5 %. */
 static size_t lower_rank(size_t count)
 {
     double n = (double)count;
@@ -44,5 +44,5 @@ struct stats stats_of(const double *samples, size_t count, double *scratch)
     qsort(scratch, count, sizeof(*scratch), compare);
     stats_ranks(count, &lo, &hi);
     double median = (scratch[(count - 1) / 2] + scratch[count / 2]) / 2;
-    return (struct stats){ .median = median, .lo = scratch[lo], .hi = scratch[hi] };
+    return (struct stats){.median = median, .lo = scratch[lo], .hi = scratch[hi]};
 }

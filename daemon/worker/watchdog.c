@@ -32,8 +32,8 @@ static void *watch(void *context)
         pthread_cond_timedwait(&watchdog->changed, &watchdog->lock, &deadline);
         clock_gettime(CLOCK_MONOTONIC, &now);
         deadline = watchdog->deadline; /* another step may have begun meanwhile */
-        bool is_past = now.tv_sec > deadline.tv_sec
-            || (now.tv_sec == deadline.tv_sec && now.tv_nsec >= deadline.tv_nsec);
+        bool is_past = now.tv_sec > deadline.tv_sec ||
+                       (now.tv_sec == deadline.tv_sec && now.tv_nsec >= deadline.tv_nsec);
         if (watchdog->is_armed && is_past)
             expire(watchdog);
     }
@@ -44,7 +44,7 @@ static void *watch(void *context)
 int watchdog_init(struct watchdog *watchdog, struct channel *channel, struct tune_error *err)
 {
     pthread_condattr_t attributes;
-    *watchdog = (struct watchdog){ .channel = channel, .candidate = -1 };
+    *watchdog = (struct watchdog){.channel = channel, .candidate = -1};
     pthread_mutex_init(&watchdog->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -1,6 +1,6 @@
-/* A deadline around each blocking driver step. Past it the watchdog's thread answers the request in the
- * main thread's place, with outcome timeout, and ends the process by SIGKILL: a hung driver call can be
- * ended in no other way.
+/* A deadline around each blocking driver step. Past it the watchdog's thread answers the request in
+ * the main thread's place, with outcome timeout, and ends the process by SIGKILL: a hung driver
+ * call can be ended in no other way.
  *
  * Only the monotonic clock counts. The main thread arms and disarms; steps do not nest. */
 #ifndef TUNE_WORKER_WATCHDOG_H
