@@ -1,0 +1,621 @@
+#include "fibre.h"
+#include "memory.h"
+#include "switch.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define STACK_BYTES ((size_t)128 * 1024)
+#define PAGE_BYTES ((size_t)4096)
+#define WORDS (FIBRE_BLOCK_THREADS / 64)
+#define USES 64 /* ranges of a launch that are told apart; more share the last tag */
+
+enum { ERROR_ILLEGAL_ADDRESS = 700, ERROR_MISALIGNED_ADDRESS = 716, ERROR_LAUNCH_FAILED = 719 };
+
+enum wait { WAIT_NOT, WAIT_BARRIER, WAIT_WARP, WAIT_GRID };
+
+struct fibre {
+    void *stack; /* saved context */
+    struct image_index index;
+    enum wait wait;
+    void *pc; /* where it waits */
+};
+
+struct warp {
+    uint32_t exists, arrived;
+    uint32_t op[32], mask[32], argument[32];
+    uint64_t value[32], result[32];
+};
+
+struct block {
+    struct image_index index;
+    struct fibre *fibres;
+    uint32_t live_count;
+    uint64_t live[WORDS], ready[WORDS];
+    uint32_t waiting, predicates; /* at the barrier so far */
+    uint32_t met, met_predicates; /* at the last one */
+    uint32_t grid_waiting;
+    struct warp warps[FIBRE_BLOCK_THREADS / 32];
+    char *saved; /* its shared memory while another block runs (cooperative launches) */
+};
+
+/* The launch that is running; the driver's lock admits one. */
+static struct {
+    const struct fibre_launch *launch;
+    struct fibre_result *result;
+    struct image_hot *hot;
+    struct block *block;
+    uint32_t thread, thread_count, words;
+    void *main_stack;
+    struct image_range uses[USES];
+    uint32_t use_count, next_slot;
+} run;
+
+static char *stacks; /* FIBRE_GRID_THREADS of them, made usable one by one */
+static size_t stacks_ready;
+static struct fibre fibres[FIBRE_GRID_THREADS];
+
+/* --- errors -------------------------------------------------------------------------------------
+ */
+
+/* Leaves the fibre for good; what its stack held is dropped. */
+static void end_launch(void)
+{
+    void *dropped;
+    switch_stack(&dropped, run.main_stack);
+}
+
+__attribute__((format(printf, 3, 4))) static void fail_at(
+    unsigned code, void *pc, const char *format, ...)
+{
+    char line[256], text[512];
+    const struct image_index *thread = run.launch->loaded->image->thread;
+    const struct image_index *block = &run.block->index;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    loader_line(run.launch->loaded, pc, line, sizeof line);
+    fprintf(stderr, "emulator: %s: %s: %s; thread (%u, %u, %u) of block (%u, %u, %u)\n", line,
+        run.launch->kernel->image->name, text, thread->x, thread->y, thread->z, block->x, block->y,
+        block->z);
+    run.result->error = code;
+    end_launch();
+}
+
+static void fail(uint32_t code, const char *text, void *pc)
+{
+    fail_at(code, pc, "%s", text);
+}
+
+/* --- addresses ----------------------------------------------------------------------------------
+ */
+
+static void merge_use(const struct image_range *range)
+{
+    for (uint32_t i = 0; i < run.use_count; i++)
+        if (run.uses[i].base == range->base) {
+            run.uses[i] = *range;
+            return;
+        }
+}
+
+/* The launch's own record of a range, which survives its being pushed out of the hooks' short list.
+ */
+static struct image_range *use_of(uintptr_t base, uintptr_t bytes, uint32_t kind, bool read_only)
+{
+    for (uint32_t i = 0; i < run.use_count; i++)
+        if (run.uses[i].base == base)
+            return &run.uses[i];
+    uint32_t slot = run.use_count < USES ? run.use_count++ : USES - 1;
+    run.uses[slot] = (struct image_range){.base = base,
+        .bytes = bytes,
+        .kind = kind,
+        .read_only = read_only,
+        .written_low = UINTPTR_MAX,
+        .tag = slot};
+    return &run.uses[slot];
+}
+
+static struct image_range *put_range(uintptr_t base, uintptr_t bytes, uint32_t kind, bool read_only)
+{
+    struct image_hot *hot = run.hot;
+    uint32_t slot = hot->range_count;
+    if (slot < IMAGE_RANGES) {
+        hot->range_count++;
+    } else {
+        slot = run.next_slot++ % IMAGE_RANGES;
+        merge_use(&hot->ranges[slot]);
+    }
+    hot->ranges[slot] = *use_of(base, bytes, kind, read_only);
+    return &hot->ranges[slot];
+}
+
+static void bad_address(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
+{
+    const char *what = access == ACCESS_WRITE ? "write" : "read";
+    const struct allocation *below = memory_below(address);
+    uintptr_t shared = address - (uintptr_t)run.launch->loaded->image->dynamic_shared;
+    const struct loaded_object *object = loader_object(run.launch->loaded, address);
+    if (shared < IMAGE_DYNAMIC_SHARED_BYTES)
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
+            "%s of %zu bytes at offset %zu of dynamic shared memory, which has %u bytes in this "
+            "launch",
+            what, (size_t)bytes, (size_t)shared, run.launch->shared_bytes);
+    if (object && object->is_read_only)
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc, "write to the constant %s", object->name);
+    if (object)
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
+            "%s of %zu bytes runs past the end of %s, which has %zu bytes", what, (size_t)bytes,
+            object->name, (size_t)object->bytes);
+    if (below && address - below->address < below->bytes + ((size_t)1 << 20))
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
+            "%s of %zu bytes at 0x%zx, which is offset %zu of a buffer of %zu bytes", what,
+            (size_t)bytes, (size_t)address, (size_t)(address - below->address), below->bytes);
+    fail_at(ERROR_ILLEGAL_ADDRESS, pc, "%s of %zu bytes at 0x%zx, which is in no buffer", what,
+        (size_t)bytes, (size_t)address);
+}
+
+/* String literals and the like, which have no symbol. */
+static bool is_image_constant(uintptr_t address, enum image_access access)
+{
+    Dl_info info;
+    const struct loaded *loaded = run.launch->loaded;
+    uintptr_t shared = address - (uintptr_t)loaded->image->dynamic_shared;
+    return access == ACCESS_READ && shared >= IMAGE_DYNAMIC_SHARED_BYTES &&
+           dladdr((void *)address, &info) && (uintptr_t)info.dli_fbase == loaded->base;
+}
+
+static struct image_range *resolve(
+    uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
+{
+    const struct allocation *allocation = memory_find(address, bytes);
+    if (allocation)
+        return put_range(allocation->address, allocation->bytes, IMAGE_GLOBAL, false);
+    const struct loaded_object *object = loader_object(run.launch->loaded, address);
+    if (object && bytes <= object->bytes - (address - object->address) &&
+        !(access == ACCESS_WRITE && object->is_read_only))
+        return put_range(object->address, object->bytes,
+            object->is_shared ? IMAGE_SHARED : IMAGE_STATIC, object->is_read_only);
+    if (!object && is_image_constant(address, access))
+        return put_range(address, bytes, IMAGE_STATIC, true);
+    bad_address(address, bytes, access, pc);
+    return NULL;
+}
+
+static void misaligned(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
+{
+    fail_at(ERROR_MISALIGNED_ADDRESS, pc, "%s of %zu bytes at 0x%zx, which is no multiple of %zu",
+        access == ACCESS_WRITE ? "write" : "read", (size_t)bytes, (size_t)address, (size_t)bytes);
+}
+
+/* --- going from fibre to fibre ------------------------------------------------------------------
+ */
+
+static bool test_bit(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> i % 64 & 1;
+}
+
+static void set_bit(uint64_t *bits, uint32_t i)
+{
+    bits[i / 64] |= (uint64_t)1 << i % 64;
+}
+
+static void clear_bit(uint64_t *bits, uint32_t i)
+{
+    bits[i / 64] &= ~((uint64_t)1 << i % 64);
+}
+
+/* The first ready thread after `from`, going round; or the thread count. */
+static uint32_t next_ready(const struct block *block, uint32_t from)
+{
+    uint32_t word = from / 64;
+    uint64_t bits = from % 64 == 63 ? 0 : block->ready[word] & ~(uint64_t)0 << (from % 64 + 1);
+    for (uint32_t i = 0; i <= run.words; i++) {
+        if (bits)
+            return word * 64 + (uint32_t)__builtin_ctzll(bits);
+        word = word + 1 == run.words ? 0 : word + 1;
+        bits = block->ready[word];
+    }
+    return run.thread_count;
+}
+
+static void go_to(uint32_t next)
+{
+    struct fibre *from = &run.block->fibres[run.thread], *to = &run.block->fibres[next];
+    run.thread = next;
+    run.result->switches++;
+    *run.launch->loaded->image->thread = to->index;
+    if (from != to)
+        switch_stack(&from->stack, to->stack);
+}
+
+static void report_deadlock(void)
+{
+    const struct block *block = run.block;
+    uint32_t waiter = 0, count = 0;
+    for (uint32_t i = run.thread_count; i-- > 0;) {
+        if (test_bit(block->live, i)) {
+            waiter = i;
+            count += block->fibres[i].wait == WAIT_BARRIER;
+        }
+    }
+    const struct fibre *fibre = &block->fibres[waiter];
+    *run.launch->loaded->image->thread = fibre->index;
+    if (fibre->wait == WAIT_WARP)
+        fail_at(ERROR_LAUNCH_FAILED, fibre->pc,
+            "deadlock: a warp operation with mask 0x%x waits for lanes that do not come",
+            block->warps[waiter / 32].mask[waiter % 32]);
+    fail_at(ERROR_LAUNCH_FAILED, fibre->pc,
+        "deadlock: %u threads wait at a barrier that %u others do not reach", count,
+        block->live_count - count);
+}
+
+/* Gives the turn to another thread of the block, or to the launch when none can go on. */
+static void give_turn(void)
+{
+    struct block *block = run.block;
+    uint32_t next = next_ready(block, run.thread);
+    if (next < run.thread_count)
+        go_to(next);
+    else if (block->grid_waiting == block->live_count)
+        switch_stack(&block->fibres[run.thread].stack, run.main_stack);
+    else
+        report_deadlock();
+}
+
+static void wait_as(enum wait wait, void *pc)
+{
+    struct fibre *fibre = &run.block->fibres[run.thread];
+    fibre->wait = wait;
+    fibre->pc = pc;
+    clear_bit(run.block->ready, run.thread);
+    give_turn();
+    fibre->wait = WAIT_NOT;
+}
+
+static void yield(void)
+{
+    uint32_t next = next_ready(run.block, run.thread);
+    if (next < run.thread_count)
+        go_to(next);
+}
+
+/* --- barriers -----------------------------------------------------------------------------------
+ */
+
+static void release_barrier(struct block *block)
+{
+    block->met = block->waiting;
+    block->met_predicates = block->predicates;
+    block->waiting = block->predicates = 0;
+    memcpy(block->ready, block->live, run.words * sizeof *block->ready);
+}
+
+static uint32_t barrier(uint32_t predicate, uint32_t *count, void *pc)
+{
+    struct block *block = run.block;
+    block->predicates += predicate;
+    if (++block->waiting == block->live_count)
+        release_barrier(block);
+    else
+        wait_as(WAIT_BARRIER, pc);
+    if (count)
+        *count = block->met_predicates;
+    return block->met;
+}
+
+static void grid_barrier(void *pc)
+{
+    if (!run.launch->is_cooperative)
+        fail_at(ERROR_LAUNCH_FAILED, pc, "a grid barrier in a launch that is not cooperative");
+    run.block->grid_waiting++;
+    wait_as(WAIT_GRID, pc);
+}
+
+static uint64_t warp_result(const struct warp *warp, uint32_t lane, uint32_t members)
+{
+    uint64_t result = 0;
+    uint32_t source = warp->argument[lane];
+    switch (warp->op[lane]) {
+    case WARP_EXCHANGE: /* from a lane that takes no part: undefined on a GPU, here its own value */
+        return warp->value[source < 32 && members >> source & 1 ? source : lane];
+    case WARP_BALLOT:
+        for (uint32_t i = 0; i < 32; i++)
+            result |= (uint64_t)((members >> i & 1) && warp->value[i]) << i;
+        return result;
+    case WARP_MATCH:
+        for (uint32_t i = 0; i < 32; i++)
+            result |= (uint64_t)((members >> i & 1) && warp->value[i] == warp->value[lane]) << i;
+        return result;
+    default:
+        return members;
+    }
+}
+
+/* The last lane to come works out everybody's result, so that nobody needs the others' values
+ * later. */
+static void complete_warp(struct block *block, struct warp *warp, uint32_t first, uint32_t members)
+{
+    for (uint32_t left = members; left; left &= left - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(left);
+        warp->result[lane] = warp_result(warp, lane, members);
+        set_bit(block->ready, first + lane);
+    }
+    warp->arrived &= ~members;
+}
+
+static bool warp_is_complete(const struct warp *warp, uint32_t lane, uint32_t members, void *pc)
+{
+    if ((warp->arrived & members) != members)
+        return false;
+    for (uint32_t left = members; left; left &= left - 1) {
+        uint32_t other = (uint32_t)__builtin_ctz(left);
+        if (warp->mask[other] != warp->mask[lane] || warp->op[other] != warp->op[lane])
+            fail_at(ERROR_LAUNCH_FAILED, pc,
+                "lanes %u and %u of a warp meet with different masks (0x%x, 0x%x) or operations",
+                lane, other, warp->mask[lane], warp->mask[other]);
+    }
+    return true;
+}
+
+static uint64_t warp(uint32_t op, uint32_t mask, uint64_t value, uint32_t argument, void *pc)
+{
+    struct block *block = run.block;
+    struct warp *w = &block->warps[run.thread / 32];
+    uint32_t lane = run.thread % 32, members = mask & w->exists;
+    if (!(mask >> lane & 1))
+        fail_at(ERROR_LAUNCH_FAILED, pc, "the mask 0x%x of a warp operation lacks its own lane %u",
+            mask, lane);
+    w->op[lane] = op;
+    w->mask[lane] = mask;
+    w->value[lane] = value;
+    w->argument[lane] = argument;
+    w->arrived |= (uint32_t)1 << lane;
+    if (warp_is_complete(w, lane, members, pc))
+        complete_warp(block, w, run.thread - lane, members);
+    else
+        wait_as(WAIT_WARP, pc);
+    return w->result[lane];
+}
+
+/* --- blocks -------------------------------------------------------------------------------------
+ */
+
+static void fibre_main(void)
+{
+    run.launch->kernel->image->call(run.launch->params);
+    struct block *block = run.block;
+    clear_bit(block->live, run.thread);
+    clear_bit(block->ready, run.thread);
+    block->live_count--;
+    if (block->live_count && block->waiting == block->live_count)
+        release_barrier(block); /* threads that have left are not waited for */
+    give_turn();
+}
+
+static bool make_stacks(size_t count)
+{
+    if (!stacks) {
+        stacks = mmap(NULL, FIBRE_GRID_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+        if (stacks == MAP_FAILED) {
+            stacks = NULL;
+            return false;
+        }
+    }
+    for (; stacks_ready < count; stacks_ready++)
+        if (mprotect(stacks + stacks_ready * STACK_BYTES, PAGE_BYTES, PROT_NONE) != 0)
+            return false;
+    return true;
+}
+
+/* Tops are staggered, or the hot ends of all stacks would fall into the same few sets of the cache.
+ */
+static void *stack_top(size_t number)
+{
+    return stacks + (number + 1) * STACK_BYTES - number * 320 % 4096;
+}
+
+static void start_block(struct block *block, uint64_t number, size_t first_fibre)
+{
+    const struct fibre_launch *launch = run.launch;
+    uint32_t threads = run.thread_count;
+    block->index = (struct image_index){(uint32_t)(number % launch->grid[0]),
+        (uint32_t)(number / launch->grid[0] % launch->grid[1]),
+        (uint32_t)(number / launch->grid[0] / launch->grid[1])};
+    block->fibres = &fibres[first_fibre];
+    block->live_count = threads;
+    block->waiting = block->predicates = block->grid_waiting = 0;
+    memset(block->live, 0, sizeof block->live);
+    for (uint32_t i = 0; i < threads; i++)
+        set_bit(block->live, i);
+    memcpy(block->ready, block->live, sizeof block->ready);
+    for (uint32_t i = 0; i * 32 < threads; i++) {
+        block->warps[i].arrived = 0;
+        block->warps[i].exists =
+            threads - i * 32 >= 32 ? 0xFFFFFFFFu : ((uint32_t)1 << (threads - i * 32)) - 1;
+    }
+    for (uint32_t i = 0; i < threads; i++) {
+        block->fibres[i].wait = WAIT_NOT;
+        block->fibres[i].stack = switch_prepare(stack_top(first_fibre + i), fibre_main);
+    }
+}
+
+/* Shared memory starts as 0xFF bytes (NaN): nobody may rely on what an earlier block left. */
+static void poison_shared(void)
+{
+    const struct loaded *loaded = run.launch->loaded;
+    memset(loaded->image->dynamic_shared, 0xFF, run.launch->shared_bytes);
+    for (size_t i = 0; i < loaded->object_count; i++)
+        if (loaded->objects[i].is_shared)
+            memset((void *)loaded->objects[i].address, 0xFF, loaded->objects[i].bytes);
+}
+
+/* Runs the block until it ends, all of it waits at a grid barrier, or the launch fails. */
+static void run_block(struct block *block)
+{
+    run.block = block;
+    *run.launch->loaded->image->block = block->index;
+    run.thread = next_ready(block, run.thread_count - 1);
+    *run.launch->loaded->image->thread = block->fibres[run.thread].index;
+    switch_stack(&run.main_stack, block->fibres[run.thread].stack);
+}
+
+static void run_blocks(uint64_t count)
+{
+    static struct block block;
+    for (uint64_t i = 0; i < count && !run.result->error; i++) {
+        start_block(&block, i, 0);
+        poison_shared();
+        run_block(&block);
+    }
+}
+
+/* --- cooperative launches -----------------------------------------------------------------------
+ */
+
+static size_t shared_image_bytes(void)
+{
+    size_t bytes = run.launch->shared_bytes;
+    for (size_t i = 0; i < run.launch->loaded->object_count; i++)
+        bytes +=
+            run.launch->loaded->objects[i].is_shared ? run.launch->loaded->objects[i].bytes : 0;
+    return bytes;
+}
+
+static void exchange_shared(char *saved, bool is_restore)
+{
+    const struct loaded *loaded = run.launch->loaded;
+    char *dynamic = loaded->image->dynamic_shared;
+    memcpy(is_restore ? dynamic : saved, is_restore ? saved : dynamic, run.launch->shared_bytes);
+    saved += run.launch->shared_bytes;
+    for (size_t i = 0; i < loaded->object_count; i++) {
+        const struct loaded_object *object = &loaded->objects[i];
+        if (!object->is_shared)
+            continue;
+        char *at = (char *)object->address;
+        memcpy(is_restore ? at : saved, is_restore ? saved : at, object->bytes);
+        saved += object->bytes;
+    }
+}
+
+static void release_grid(struct block *blocks, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        blocks[i].grid_waiting = 0;
+        memcpy(blocks[i].ready, blocks[i].live, sizeof blocks[i].ready);
+    }
+}
+
+/* Each round takes every block to its next grid barrier or its end. */
+static void run_cooperative(struct block *blocks, uint64_t count)
+{
+    bool is_alive = true;
+    while (is_alive && !run.result->error) {
+        is_alive = false;
+        for (uint64_t i = 0; i < count && !run.result->error; i++) {
+            if (blocks[i].live_count == 0)
+                continue;
+            exchange_shared(blocks[i].saved, true);
+            run_block(&blocks[i]);
+            exchange_shared(blocks[i].saved, false);
+            is_alive |= blocks[i].live_count > 0;
+        }
+        release_grid(blocks, count);
+    }
+}
+
+static void start_cooperative(uint64_t count)
+{
+    struct block *blocks = calloc(count, sizeof *blocks);
+    char *saved = calloc(count, shared_image_bytes() + 1);
+    if (blocks && saved && make_stacks(count * run.thread_count)) {
+        poison_shared();
+        for (uint64_t i = 0; i < count; i++) {
+            start_block(&blocks[i], i, i * run.thread_count);
+            blocks[i].saved = saved + i * shared_image_bytes();
+            for (uint32_t t = 0; t < run.thread_count; t++)
+                blocks[i].fibres[t].index = fibres[t].index;
+            exchange_shared(blocks[i].saved, false);
+        }
+        run_cooperative(blocks, count);
+    } else {
+        run.result->error = ERROR_LAUNCH_FAILED;
+    }
+    free(blocks);
+    free(saved);
+}
+
+/* --- the launch ---------------------------------------------------------------------------------
+ */
+
+static void prepare_image(const struct fibre_launch *launch)
+{
+    static const struct image_services services = {
+        resolve, misaligned, barrier, warp, grid_barrier, yield, fail};
+    struct image *image = launch->loaded->image;
+    *image->services = services;
+    *image->hot = (struct image_hot){.stack_base = (uintptr_t)stacks,
+        .stack_bytes = FIBRE_GRID_THREADS * STACK_BYTES,
+        .shared_bytes = launch->shared_bytes};
+    *image->block_dim = (struct image_index){launch->block[0], launch->block[1], launch->block[2]};
+    *image->grid_dim = (struct image_index){launch->grid[0], launch->grid[1], launch->grid[2]};
+    for (uint32_t i = 0; i < run.thread_count; i++)
+        fibres[i].index = (struct image_index){i % launch->block[0],
+            i / launch->block[0] % launch->block[1], i / launch->block[0] / launch->block[1]};
+}
+
+void fibre_run(const struct fibre_launch *launch, struct fibre_result *result)
+{
+    uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    *result = (struct fibre_result){.blocks = blocks};
+    run.launch = launch;
+    run.result = result;
+    run.hot = launch->loaded->image->hot;
+    run.thread_count = launch->block[0] * launch->block[1] * launch->block[2];
+    run.words = (run.thread_count + 63) / 64;
+    run.use_count = run.next_slot = 0;
+    result->threads = blocks * run.thread_count;
+    if (!make_stacks(run.thread_count)) {
+        fprintf(stderr, "emulator: no memory for the stacks of %u threads\n", run.thread_count);
+        result->error = ERROR_LAUNCH_FAILED;
+        return;
+    }
+    prepare_image(launch);
+    if (launch->is_cooperative)
+        start_cooperative(blocks);
+    else
+        run_blocks(blocks);
+    for (uint32_t i = 0; i < run.hot->range_count; i++)
+        merge_use(&run.hot->ranges[i]);
+    result->global_accesses = run.hot->global_accesses;
+    result->shared_accesses = run.hot->shared_accesses;
+    result->misses = run.hot->misses;
+}
+
+bool fibre_first_output(const struct fibre_launch *launch, uintptr_t *address, size_t *bytes)
+{
+    const struct image_kernel *kernel = launch->kernel->image;
+    for (uint32_t i = 0; i < kernel->param_count; i++) {
+        uintptr_t value;
+        if (kernel->param_bytes[i] != sizeof value)
+            continue;
+        memcpy(&value, launch->params[i], sizeof value);
+        for (uint32_t u = 0; u < run.use_count; u++) {
+            const struct image_range *use = &run.uses[u];
+            if (use->kind != IMAGE_GLOBAL || value - use->base >= use->bytes ||
+                use->written_low >= use->written_high)
+                continue;
+            *address = use->base + use->written_low;
+            *bytes = use->written_high - use->written_low;
+            return true;
+        }
+    }
+    return false;
+}
