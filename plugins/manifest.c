@@ -336,17 +336,18 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
 json_t *manifest_to_json(const struct manifest *manifest)
 {
     json_t *json = json_loads(manifest->canonical, 0, NULL);
-    if (json == NULL)
-        return NULL;
     json_t *constraints = json_object_get(json, "constraints");
-    for (size_t i = 0; i < manifest->constraint_count; i++)
-        json_object_set_new(json_array_get(constraints, i), "params_only",
-            json_boolean(manifest->constraints[i].params_only));
-    json_object_set_new(json, "source", json_string(manifest->source));
     json_t *defaults = json_object_get(json, "default");
+    int failed = json_object_set_new(json, "source", json_string(manifest->source));
+    for (size_t i = 0; i < manifest->constraint_count; i++)
+        failed |= json_object_set_new(json_array_get(constraints, i), "params_only",
+            json_boolean(manifest->constraints[i].params_only));
     if (json_is_object(defaults))
-        json_object_set_new(json, "default", json_pack("[O]", defaults));
-    return json;
+        failed |= json_object_set_new(json, "default", json_pack("[O]", defaults));
+    if (!failed)
+        return json;
+    json_decref(json);
+    return NULL;
 }
 
 /* --- destroying ------------------------------------------------------------------------------- */
@@ -451,20 +452,20 @@ int manifest_config_from_text(
         const struct manifest_param *param = &manifest->params[i];
         size_t length = strlen(param->name);
         if (strncmp(at, param->name, length) != 0 || at[length] != '=')
-            return tune_fail(err, TUNE_EINVAL, "\"%.80s\" lacks %s, or has it out of order", text,
-                param->name);
+            return tune_fail(
+                err, TUNE_EINVAL, "\"%.80s\" lacks %s, or has it out of order", text, param->name);
         char *end;
         values[i] = strtoll(at + length + 1, &end, 10);
         bool is_last = i + 1 == manifest->param_count;
         if (*end != (is_last ? '\0' : ','))
-            return tune_fail(err, TUNE_EINVAL, "\"%.80s\" is no configuration of %s", text,
-                manifest->name);
+            return tune_fail(
+                err, TUNE_EINVAL, "\"%.80s\" is no configuration of %s", text, manifest->name);
         size_t v = 0;
         while (v < param->value_count && param->values[v] != values[i])
             v++;
         if (v == param->value_count)
-            return tune_fail(err, TUNE_EINVAL, "%s has no value %lld", param->name,
-                (long long)values[i]);
+            return tune_fail(
+                err, TUNE_EINVAL, "%s has no value %lld", param->name, (long long)values[i]);
         at = end + 1;
     }
     return 0;

@@ -536,10 +536,14 @@ json_t *plan_entries(const struct manifest *manifest, bool of_reference)
         of_reference ? manifest->reference_launches : manifest->launches;
     size_t count = of_reference ? manifest->reference_launch_count : manifest->launch_count;
     json_t *array = json_array();
+    int failed = array == NULL;
     for (size_t i = 0; i < count; i++)
         if (!launches[i].is_memset && !has_text(array, launches[i].entry))
-            json_array_append_new(array, json_string(launches[i].entry));
-    return array;
+            failed |= json_array_append_new(array, json_string(launches[i].entry));
+    if (!failed)
+        return array;
+    json_decref(array);
+    return NULL;
 }
 
 const char *plan_arch_suffix(const struct manifest *manifest, const struct device_info *device,

@@ -365,6 +365,20 @@ static void a_million_configurations_are_the_most(void **state)
     free(more);
 }
 
+/* 64^5 leaves, all of them looked at because only the last param decides. */
+static void a_walk_without_an_end_in_sight_is_given_up(void **state)
+{
+    (void)state;
+    struct tune_error err = {0};
+    struct manifest *manifest;
+    char *late = wide_params(5, 64, "[{\"expr\":\"P4 > 64\",\"message\":\"m\"}]");
+    assert_null(create_small(late, &manifest, 1, &err));
+    assert_int_equal(err.code, TUNE_ELIMIT);
+    assert_non_null(strstr(err.text, "200000000 nodes walked; restrict its params"));
+    manifest_destroy(manifest);
+    free(late);
+}
+
 /* 64^32 overflows any counter; one early constraint makes the space small again. */
 static void counters_of_an_immense_space_stop_at_their_maximum(void **state)
 {
@@ -396,6 +410,7 @@ int main(void)
         cmocka_unit_test(neighbours_are_all_that_differ_in_one_param_nearest_first),
         cmocka_unit_test(a_check_tells_why_a_configuration_is_refused),
         cmocka_unit_test(a_million_configurations_are_the_most),
+        cmocka_unit_test(a_walk_without_an_end_in_sight_is_given_up),
         cmocka_unit_test(counters_of_an_immense_space_stop_at_their_maximum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
