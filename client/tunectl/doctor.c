@@ -127,8 +127,10 @@ static json_t *run_probe(const char *worker, const char *cuda_folder, struct tun
         dup2(fds[1], STDOUT_FILENO);
         close(fds[0]);
         close(fds[1]);
-        const char *option = cuda_folder ? "--cuda" : NULL;
-        execl(worker, "tune-worker", "probe", option, cuda_folder, (char *)NULL);
+        /* Before all other places, as `tunerd --emulate` does it. */
+        if (cuda_folder != NULL)
+            setenv("TUNE_CUDA_DIR", cuda_folder, 1);
+        execl(worker, "tune-worker", "probe", (char *)NULL);
         _exit(127);
     }
     close(fds[1]);
