@@ -16,6 +16,13 @@ static int find_word(const char *const *words, const char *word)
     return -1;
 }
 
+/* null counts as absent, as everywhere in the protocol. */
+static bool has_field(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return value != NULL && !json_is_null(value);
+}
+
 /* --- buffers ---------------------------------------------------------------------------------- */
 
 static size_t find_buffer(const struct manifest *manifest, const char *name)
@@ -44,7 +51,7 @@ static int read_fill(struct reader *reader, const json_t *object, struct manifes
         buffer->fill = FILL_VALUE;
         if (reader_known(reader, fill, known))
             return -1;
-        if (json_object_get(fill, "value") == NULL)
+        if (!has_field(fill, "value"))
             return reader_fail(reader, TUNE_EINVAL, "\"fill\" lacks its \"value\"");
         return proto_number_opt(fill, "value", &buffer->fill_value, &cause)
                    ? reader_wrap(reader, &cause)
@@ -159,8 +166,8 @@ static int read_scalar(
             "\"scalar\" is \"%s\"; it must be one of i8 u8 i16 "
             "u16 i32 u32 i64 u64 f32 f64",
             arg->scalar);
-    bool has_number = json_object_get(object, "number") != NULL;
-    bool has_value = json_object_get(object, "value") != NULL;
+    bool has_number = has_field(object, "number");
+    bool has_value = has_field(object, "value");
     if (has_number == has_value || (has_number && arg->scalar[0] != 'f'))
         return reader_fail(reader, TUNE_EINVAL,
             "a scalar has either \"value\" (an expression) or, "
@@ -176,7 +183,7 @@ static int read_arg(
 {
     static const char *const buffer_keys[] = {"buffer", NULL};
     static const char *const scalar_keys[] = {"scalar", "value", "number", NULL};
-    bool is_scalar = json_object_get(object, "scalar") != NULL;
+    bool is_scalar = has_field(object, "scalar");
     arg->buffer = SIZE_MAX;
     if (reader_known(reader, object, is_scalar ? scalar_keys : buffer_keys))
         return -1;
@@ -190,7 +197,7 @@ static int read_triple(struct reader *reader, const json_t *object, const char *
 {
     json_t *array;
     size_t count;
-    if (json_object_get(object, key) == NULL)
+    if (!has_field(object, key))
         return 0;
     if (reader_array(reader, object, key, 1, 3, &array, &count))
         return -1;
@@ -292,7 +299,7 @@ static int read_launches(struct reader *reader, const json_t *object, const char
         char place[64];
         snprintf(place, sizeof place, "%slaunches[%zu]", prefix, i);
         reader_at(reader, "%s", place);
-        if (json_object_get(item, "memset") != NULL) {
+        if (has_field(item, "memset")) {
             if (read_memset(reader, item, allowed, launch))
                 return -1;
         } else {
@@ -427,7 +434,7 @@ static int read_check(struct reader *reader, const json_t *object, struct manife
             "\"buffer\" must name an out or inout buffer of the kernel; \"%s\" is none",
             buffer->name);
     if (read_compared(reader, object, "reference", buffer, &check->reference) ||
-        (json_object_get(object, "scale") != NULL &&
+        (has_field(object, "scale") &&
             read_compared(reader, object, "scale", buffer, &check->scale)) ||
         reader_text(reader, object, "derivation", MANIFEST_MAX_TEXT, false, &check->derivation))
         return -1;
