@@ -331,6 +331,46 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
         &manifest->params[0].name, sizeof manifest->params[0], values, manifest->param_count);
 }
 
+/* Takes "NAME=VALUE" of this param from *at; the value's text must be its one canonical spelling.
+ */
+static int take_pair(
+    const struct manifest_param *param, const char **at, int64_t *value, struct tune_error *err)
+{
+    char given[64];
+    size_t name = strlen(param->name), length = strcspn(*at, ",");
+    if (length <= name || strncmp(*at, param->name, name) != 0 || (*at)[name] != '=')
+        return tune_fail(err, TUNE_EINVAL,
+            "the configuration lacks param %s where it should stand, at \"%.40s\"", param->name,
+            *at);
+    snprintf(given, sizeof given, "%.*s", (int)(length - name - 1), *at + name + 1);
+    for (size_t i = 0; i < param->value_count; i++) {
+        char plain[24];
+        snprintf(plain, sizeof plain, "%" PRId64, param->values[i]);
+        if (strcmp(plain, given) == 0) {
+            *value = param->values[i];
+            *at += length;
+            return 0;
+        }
+    }
+    return no_such_value(param, given, err);
+}
+
+int manifest_config_from_text(
+    const struct manifest *manifest, const char *text, int64_t *values, struct tune_error *err)
+{
+    const char *at = text;
+    for (size_t i = 0; i < manifest->param_count; i++) {
+        if (take_pair(&manifest->params[i], &at, &values[i], err))
+            return -1;
+        if (*at == ',')
+            at++;
+    }
+    if (*at == '\0' && (at == text || at[-1] != ','))
+        return 0;
+    return tune_fail(err, TUNE_EINVAL, "the configuration goes on after its last param: \"%.40s\"",
+        *at ? at : ",");
+}
+
 /* --- describe --------------------------------------------------------------------------------- */
 
 json_t *manifest_to_json(const struct manifest *manifest)
@@ -442,31 +482,4 @@ void manifest_destroy(struct manifest *manifest)
     expr_destroy(manifest->bytes);
     free(manifest->canonical);
     free(manifest);
-}
-
-int manifest_config_from_text(
-    const struct manifest *manifest, const char *text, int64_t *values, struct tune_error *err)
-{
-    const char *at = text;
-    for (size_t i = 0; i < manifest->param_count; i++) {
-        const struct manifest_param *param = &manifest->params[i];
-        size_t length = strlen(param->name);
-        if (strncmp(at, param->name, length) != 0 || at[length] != '=')
-            return tune_fail(
-                err, TUNE_EINVAL, "\"%.80s\" lacks %s, or has it out of order", text, param->name);
-        char *end;
-        values[i] = strtoll(at + length + 1, &end, 10);
-        bool is_last = i + 1 == manifest->param_count;
-        if (*end != (is_last ? '\0' : ','))
-            return tune_fail(
-                err, TUNE_EINVAL, "\"%.80s\" is no configuration of %s", text, manifest->name);
-        size_t v = 0;
-        while (v < param->value_count && param->values[v] != values[i])
-            v++;
-        if (v == param->value_count)
-            return tune_fail(
-                err, TUNE_EINVAL, "%s has no value %lld", param->name, (long long)values[i]);
-        at = end + 1;
-    }
-    return 0;
 }

@@ -227,8 +227,8 @@ json_t *manifest_config_to_json(const struct manifest *manifest, const int64_t *
 char *manifest_shape_text(const struct manifest *manifest, const int64_t *dims);
 char *manifest_config_text(const struct manifest *manifest, const int64_t *values);
 /* The canonical text back to values: all params in order, each value one of the listed. */
-int manifest_config_from_text(const struct manifest *manifest, const char *text, int64_t *values,
-    struct tune_error *err);
+int manifest_config_from_text(
+    const struct manifest *manifest, const char *text, int64_t *values, struct tune_error *err);
 
 /* Bytes per element of a dtype; 0 for an unknown name. */
 int64_t dtype_bytes(const char *dtype);

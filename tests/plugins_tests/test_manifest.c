@@ -199,6 +199,31 @@ static void configurations_and_shapes_go_through_json_and_text(void **state)
     manifest_destroy(manifest);
 }
 
+static void only_the_canonical_text_is_read_back(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {"", "VARIANT=2", "VARIANT=2,BM=64,BN=16,TM=4",
+        "VARIANT=2,BM=64,BN=16,TM=4,SPLIT=2,", "VARIANT=2,BM=64,BN=16,TM=4,SPLIT=2,X=1",
+        "BM=64,VARIANT=2,BN=16,TM=4,SPLIT=2", "VARIANT=2,BM= 64,BN=16,TM=4,SPLIT=2",
+        "VARIANT=2,BM=+64,BN=16,TM=4,SPLIT=2", "VARIANT=2,BM=064,BN=16,TM=4,SPLIT=2",
+        "VARIANT=,BM=64,BN=16,TM=4,SPLIT=2", "VARIANT=2,BM=65,BN=16,TM=4,SPLIT=2",
+        "VARIANT=wgmma,BM=64,BN=16,TM=4,SPLIT=2", "VARIANT=2,BM=64,,BN=16,TM=4,SPLIT=2"};
+    struct manifest *manifest = load_valid("tiled");
+    int64_t values[MANIFEST_MAX_PARAMS];
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct tune_error err = {0};
+        if (manifest_config_from_text(manifest, refused[i], values, &err) == 0)
+            fail_msg("%s is taken", refused[i]);
+        assert_int_equal(err.code, TUNE_EINVAL);
+    }
+    const char *good = "VARIANT=2,BM=64,BN=16,TM=4,SPLIT=2";
+    assert_int_equal(manifest_config_from_text(manifest, good, values, NULL), 0);
+    char *text = manifest_config_text(manifest, values);
+    assert_string_equal(text, good);
+    free(text);
+    manifest_destroy(manifest);
+}
+
 static void a_tolerance_keeps_its_unit(void **state)
 {
     (void)state;
@@ -290,6 +315,7 @@ int main(void)
         cmocka_unit_test(slots_hold_device_dims_and_element_size),
         cmocka_unit_test(a_value_is_an_integer_or_a_name_and_nothing_else),
         cmocka_unit_test(configurations_and_shapes_go_through_json_and_text),
+        cmocka_unit_test(only_the_canonical_text_is_read_back),
         cmocka_unit_test(a_tolerance_keeps_its_unit),
         cmocka_unit_test(the_canonical_form_ignores_order_and_layout_and_nothing_else),
         cmocka_unit_test(describe_shows_the_manifest_with_what_was_left_out),
