@@ -221,7 +221,7 @@ static int open_daemon_log(const char *socket_path, char *path, size_t size, str
     int fd = -1;
     if (base != NULL) {
         snprintf(path, size, "%s%s/tunerd/tunerd.log", base, state ? "" : "/.local/state");
-        make_folders(path, strlen(base));
+        make_folders(path, state ? 1 : strlen(base));
         fd = open_log(path);
     }
     if (fd < 0) {

@@ -154,9 +154,7 @@ static json_t *run_probe(const char *worker, const char *cuda_folder, struct tun
 static const char get_nvrtc[] =
     "install NVRTC (Debian: nvidia-cuda-toolkit or libnvrtc; NVIDIA's cuda-nvrtc packages; pip "
     "install nvidia-cuda-nvrtc), or name its folder: tunerd --cuda DIR or TUNE_CUDA_DIR";
-static const char get_driver[] =
-    "install NVIDIA's driver, or run where a GPU is (containers: --gpus all); "
-    "TUNE_EMULATE=1 tries everything on the CPU meanwhile";
+static const char get_driver[] = "TUNE_EMULATE=1 tries everything on the CPU meanwhile";
 
 static void check_compiler(json_t *checks, const json_t *nvrtc)
 {
