@@ -1,0 +1,305 @@
+/* Files that are not what LMDB takes for granted: refused with a sentence, unchanged, and never the
+ * end of the process. */
+#include "fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROWS 300
+#define DATA "db/data.mdb"
+
+static char *good;
+static size_t good_bytes;
+
+/* A database with branch pages, large values, free pages and every table. */
+static void fill(struct tuning_db *db)
+{
+    static char cubin[30000];
+    static float samples_ns[3000];
+    for (unsigned i = 0; i < ROWS; i++) {
+        struct tuning_db_batch *batch = tuning_db_batch_create();
+        struct sample sample = make_sample(i, "1/search", 100 + i);
+        sample.samples_ns = samples_ns;
+        sample.sample_count = i % 20 == 0 ? 3000 : 20;
+        char name[32], id[33];
+        snprintf(name, sizeof name, "job/%u", i);
+        struct record_hash key = record_text_hash(name);
+        tuning_db_batch_sample(batch, &sample);
+        tuning_db_batch_refresh(batch, &gemm_key);
+        tuning_db_batch_job(batch, name, name, strlen(name));
+        tuning_db_batch_log(batch, name, strlen(name), id);
+        if (i % 30 == 0)
+            tuning_db_batch_cubin(batch, &key, cubin, sizeof cubin);
+        commit_now(db, batch);
+    }
+}
+
+static int setup_group(void **state)
+{
+    (void)state;
+    fixture_make();
+    struct tuning_db_options options = {
+        .map_start_bytes = 1 << 20, .map_limit_bytes = 16 << 20, .cubin_limit_bytes = 100000};
+    struct tuning_db *db = open_db(&options);
+    fill(db);
+    tuning_db_close(db);
+    good = read_file(path_in(DATA), &good_bytes);
+    return 0;
+}
+
+static int teardown_group(void **state)
+{
+    (void)state;
+    free(good);
+    fixture_remove();
+    return 0;
+}
+
+/* The file is refused and afterwards the same, byte for byte. */
+static void assert_refused_unchanged(
+    const void *bytes, size_t count, enum tune_code code, const char *part_of_text)
+{
+    write_file(path_in(DATA), bytes, count);
+    refuse_db(code, part_of_text);
+    size_t after_count;
+    char *after = read_file(path_in(DATA), &after_count);
+    assert_int_equal(after_count, count);
+    assert_memory_equal(after, bytes, count);
+    free(after);
+}
+
+static int count_one(const struct sample *sample, void *context)
+{
+    (void)sample;
+    ++*(unsigned *)context;
+    return 0;
+}
+
+/* Everything a daemon would do with a database; 3 when it is refused, 2 when something does not
+ * fit. */
+static void use(void *context)
+{
+    (void)context;
+    struct tuning_db *db = tuning_db_open(path_in("db"), NULL, NULL);
+    if (db == NULL)
+        _exit(3);
+    struct best best;
+    size_t damaged = 0;
+    unsigned rows = 0;
+    if (tuning_db_best(db, &gemm_key, NULL, &best, NULL) == 0) {
+        if (strcmp(best.config, "BM=0") != 0)
+            _exit(2);
+        best_finish(&best);
+    }
+    tuning_db_walk_samples(db, NULL, count_one, &rows, NULL);
+    tuning_db_check(db, &damaged, NULL);
+    if (rows > ROWS)
+        _exit(2);
+    static char cubin[20000];
+    for (unsigned round = 0; round < 3; round++) {
+        struct tuning_db_batch *batch = tuning_db_batch_create();
+        for (unsigned i = 0; i < 15; i++) {
+            struct sample sample = make_sample(i, round % 2 ? "1/search" : "2/search", 1000);
+            char name[32];
+            snprintf(name, sizeof name, "job/%u", 21 * i + 7 * round);
+            struct record_hash key = record_text_hash(name);
+            tuning_db_batch_sample(batch, &sample);
+            tuning_db_batch_job(batch, name, NULL, 0);
+            tuning_db_batch_cubin(batch, &key, cubin, sizeof cubin);
+        }
+        tuning_db_batch_refresh(batch, &gemm_key);
+        tuning_db_commit(db, batch, NULL);
+        tuning_db_batch_destroy(batch);
+    }
+    tuning_db_close(db);
+}
+
+static void the_good_file_passes(void **state)
+{
+    (void)state;
+    write_file(path_in(DATA), good, good_bytes);
+    struct tuning_db *db = open_db(NULL);
+    size_t damaged;
+    unsigned rows = 0;
+    assert_int_equal(tuning_db_check(db, &damaged, NULL), 0);
+    assert_int_equal(damaged, 0);
+    assert_int_equal(tuning_db_walk_samples(db, NULL, count_one, &rows, NULL), 0);
+    assert_int_equal(rows, ROWS);
+    tuning_db_close(db);
+}
+
+static void a_file_cut_short_is_refused(void **state)
+{
+    (void)state;
+    const size_t cuts[] = {1, 100, 151, 152, 4095, 4096, 8191, 8192, good_bytes / 4, good_bytes / 2,
+        good_bytes / 4 * 3};
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++)
+        assert_refused_unchanged(good, cuts[i], TUNE_EDAMAGED, "");
+}
+
+/* The last page may be free: then nothing is lost. Otherwise the cut is seen. */
+static void a_file_cut_by_one_byte_is_refused_or_whole(void **state)
+{
+    (void)state;
+    for (size_t pages = 0; pages < 20; pages++) {
+        write_file(path_in(DATA), good, good_bytes - 4096 * pages - 1);
+        int status = run_in_child(use, NULL);
+        assert_true(WIFEXITED(status));
+        assert_int_not_equal(WEXITSTATUS(status), 2);
+    }
+}
+
+static void an_empty_file_becomes_a_database(void **state)
+{
+    (void)state;
+    write_file(path_in(DATA), "", 0);
+    struct tuning_db *db = open_db(NULL);
+    struct sample sample = make_sample(1, "1/search", 10);
+    put_sample_now(db, &sample);
+    tuning_db_close(db);
+}
+
+/* A patch of the good file at one offset of both header pages. */
+static void assert_patched_headers_refused(
+    size_t offset, const void *bytes, size_t count, enum tune_code code, const char *part_of_text)
+{
+    char *copy = malloc(good_bytes);
+    memcpy(copy, good, good_bytes);
+    memcpy(copy + offset, bytes, count);
+    memcpy(copy + 4096 + offset, bytes, count);
+    assert_refused_unchanged(copy, good_bytes, code, part_of_text);
+    free(copy);
+}
+
+static void another_format_version_is_named(void **state)
+{
+    (void)state;
+    const uint32_t version = 2;
+    assert_patched_headers_refused(20, &version, 4, TUNE_EVERSION, "format version 2");
+}
+
+static void another_page_size_is_named(void **state)
+{
+    (void)state;
+    const uint32_t page_bytes = 16384;
+    assert_patched_headers_refused(40, &page_bytes, 4, TUNE_EVERSION, "pages of 16384 bytes");
+}
+
+static void a_32_bit_file_is_named(void **state)
+{
+    (void)state;
+    char *copy = calloc(1, 8192);
+    const uint32_t start[] = {0, 8u << 16, 0, 0xBEEFC0DE, 1};
+    memcpy(copy, start, sizeof start);
+    memcpy(copy + 4096, start, sizeof start);
+    assert_refused_unchanged(copy, 8192, TUNE_EVERSION, "32-bit");
+    free(copy);
+}
+
+static void a_file_of_the_other_byte_order_is_named(void **state)
+{
+    (void)state;
+    const uint32_t magic = 0xDEC0EFBE;
+    assert_patched_headers_refused(16, &magic, 4, TUNE_EVERSION, "byte order");
+}
+
+static void other_files_are_called_foreign(void **state)
+{
+    (void)state;
+    static const char text[] = "Dear diary, today I tuned a kernel and it was slower than before.\n"
+                               "So I tuned it again, and wrote the times down here, one by one: "
+                               "12 13 12 12 14 12 12.";
+    assert_refused_unchanged(text, sizeof text - 1, TUNE_EINVAL, "not an LMDB database");
+    assert_refused_unchanged(text, 30, TUNE_EINVAL, "not an LMDB database");
+    char zeros[8192] = {0};
+    assert_refused_unchanged(zeros, sizeof zeros, TUNE_EINVAL, "not an LMDB database");
+}
+
+static void a_folder_fifo_or_link_as_data_file_is_refused(void **state)
+{
+    (void)state;
+    unlink(path_in(DATA));
+    assert_int_equal(mkdir(path_in(DATA), 0700), 0);
+    refuse_db(TUNE_EPERM, "a folder");
+    rmdir(path_in(DATA));
+    assert_int_equal(mkfifo(path_in(DATA), 0600), 0);
+    refuse_db(TUNE_EPERM, "a fifo");
+    unlink(path_in(DATA));
+    write_file(path_in("elsewhere"), good, good_bytes);
+    assert_int_equal(symlink(path_in("elsewhere"), path_in(DATA)), 0);
+    refuse_db(TUNE_EPERM, "a symbolic link");
+    unlink(path_in(DATA));
+    size_t count;
+    char *bytes = read_file(path_in("elsewhere"), &count);
+    assert_memory_equal(bytes, good, good_bytes);
+    free(bytes);
+}
+
+/* A flipped bit anywhere: the file is refused, or the damage is a miss. LMDB alone would die of one
+ * in twelve of these, and return wrong bytes for one in five. */
+static void flipped_bits_never_end_the_process(void **state)
+{
+    (void)state;
+    uint64_t seed = 20;
+    unsigned refused = 0, used = 0;
+    char *copy = malloc(good_bytes);
+    for (int round = 0; round < 1500; round++) {
+        memcpy(copy, good, good_bytes);
+        size_t bit = next_random(&seed) % (8 * good_bytes);
+        if (round % 3 == 0) /* headers of pages, where it hurts most */
+            bit = bit / (8 * 4096) * (8 * 4096) + bit % (8 * 200);
+        copy[bit / 8] = (char)(copy[bit / 8] ^ 1 << bit % 8);
+        write_file(path_in(DATA), copy, good_bytes);
+        int status = run_in_child(use, NULL);
+        if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 3))
+            fail_msg("bit %zu: status %#x", bit, (unsigned)status);
+        WEXITSTATUS(status) == 3 ? refused++ : used++;
+    }
+    free(copy);
+    assert_true(refused > 50 && used > 500);
+}
+
+/* Whole stretches overwritten, as by a torn copy. */
+static void overwritten_stretches_never_end_the_process(void **state)
+{
+    (void)state;
+    uint64_t seed = 21;
+    char *copy = malloc(good_bytes);
+    for (int round = 0; round < 300; round++) {
+        memcpy(copy, good, good_bytes);
+        size_t count = 1 + next_random(&seed) % (round % 2 ? 64 : 9000);
+        size_t to = next_random(&seed) % (good_bytes - count);
+        size_t from = next_random(&seed) % (good_bytes - count);
+        for (size_t i = 0; i < count; i++)
+            copy[to + i] = round % 3 ? good[from + i] : (char)next_random(&seed);
+        write_file(path_in(DATA), copy, good_bytes);
+        int status = run_in_child(use, NULL);
+        if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 3))
+            fail_msg("round %d: status %#x", round, (unsigned)status);
+    }
+    free(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_good_file_passes),
+        cmocka_unit_test(a_file_cut_short_is_refused),
+        cmocka_unit_test(a_file_cut_by_one_byte_is_refused_or_whole),
+        cmocka_unit_test(an_empty_file_becomes_a_database),
+        cmocka_unit_test(another_format_version_is_named),
+        cmocka_unit_test(another_page_size_is_named),
+        cmocka_unit_test(a_32_bit_file_is_named),
+        cmocka_unit_test(a_file_of_the_other_byte_order_is_named),
+        cmocka_unit_test(other_files_are_called_foreign),
+        cmocka_unit_test(a_folder_fifo_or_link_as_data_file_is_refused),
+        cmocka_unit_test(flipped_bits_never_end_the_process),
+        cmocka_unit_test(overwritten_stretches_never_end_the_process),
+    };
+    return cmocka_run_group_tests(tests, setup_group, teardown_group);
+}
