@@ -127,11 +127,17 @@ static bool is_program(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
 }
 
+/* Fills `path` without "..", links resolved. */
 static bool found_at(
     char *path, size_t size, const char *folder, const char *below, const char *name)
 {
-    int length = snprintf(path, size, "%s/%s%s", folder, below, name);
-    return length > 0 && (size_t)length < size && is_program(path);
+    char guess[PATH_MAX], real[PATH_MAX];
+    int length = snprintf(guess, sizeof guess, "%s/%s%s", folder, below, name);
+    if (length < 0 || (size_t)length >= sizeof guess || !is_program(guess) ||
+        realpath(guess, real) == NULL)
+        return false;
+    length = snprintf(path, size, "%s", real);
+    return length > 0 && (size_t)length < size;
 }
 
 /* `size` bytes hold the folder of the running executable; false when the system does not tell. */
