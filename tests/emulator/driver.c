@@ -15,7 +15,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
-    bool is_initialized;
+    bool is_initialized, is_forked;
     int visible[SCENARIO_DEVICES], visible_count; /* ordinals in the scenario */
     struct CUctx_st primary[SCENARIO_DEVICES];
     unsigned sticky; /* error of a kernel: every call on a context fails with it */
@@ -151,14 +151,24 @@ static void choose_devices(void)
     }
 }
 
+/* A real driver does not survive a fork either. */
+static void on_fork(void)
+{
+    state.is_initialized = false;
+    state.is_forked = true;
+}
+
 EXPORTED unsigned cuInit(unsigned flags);
 unsigned cuInit(unsigned flags)
 {
     unsigned result = begin("cuInit", NEED_NOTHING);
     if (!result && flags)
         result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && state.is_forked)
+        result = CUDA_ERROR_NOT_INITIALIZED;
     if (!result && !state.is_initialized) {
         choose_devices();
+        pthread_atfork(NULL, NULL, on_fork);
         state.is_initialized = state.visible_count > 0;
         result = state.is_initialized ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
     }

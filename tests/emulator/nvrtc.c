@@ -72,6 +72,9 @@ struct compile {
     char *defines; /* "BM=64\nBN=32\n" */
     size_t defines_bytes;
     FILE *defines_out;
+    char *macros; /* the same as preprocessor lines, with #undef */
+    size_t macros_bytes;
+    FILE *macros_out;
     char *preprocess[ARGUMENT_LIMIT], *build[ARGUMENT_LIMIT];
     int preprocess_count, build_count;
     char *strings[2 * ARGUMENT_LIMIT]; /* arguments made here */
@@ -105,14 +108,18 @@ static void add(char **list, int *count, const char *argument)
     }
 }
 
+/* "NAME=value", "NAME" or "NAME(x)=value". Macros stand in a file that is read after tune_cuda.h,
+ * so that a macro N or T of the kernel does not change the header. */
 static void add_macro(struct compile *c, const char *definition)
 {
     const char *equals = strchr(definition, '=');
-    add(c->preprocess, &c->preprocess_count, string(c, "-D%s", definition));
-    if (equals)
-        fprintf(c->defines_out, "%s\n", definition);
-    else
-        fprintf(c->defines_out, "%s=1\n", definition);
+    size_t length = strcspn(definition, "=");
+    const char *value = equals ? equals + 1 : "1";
+    fprintf(c->macros_out, "#define %.*s ", (int)length, definition);
+    for (const char *p = value; *p; p++)
+        fputc(*p == '\n' ? ' ' : *p, c->macros_out);
+    fputc('\n', c->macros_out);
+    fprintf(c->defines_out, "%.*s=%s\n", (int)length, definition, value);
 }
 
 /* Options whose effect on a GPU has no counterpart here. */
@@ -193,7 +200,7 @@ static int take_option(struct compile *c, const char *argument, const char *next
     else if ((value = value_of(option, "define-macro", next, &used)))
         add_macro(c, value);
     else if ((value = value_of(option, "undefine-macro", next, &used)))
-        add(c->preprocess, &c->preprocess_count, string(c, "-U%s", value));
+        fprintf(c->macros_out, "#undef %s\n", value);
     else if ((value = value_of(option, "include-path", next, &used)))
         add(c->preprocess, &c->preprocess_count, string(c, "-I%s", value));
     else if ((value = value_of(option, "pre-include", next, &used)) ||
@@ -209,7 +216,7 @@ static int take_option(struct compile *c, const char *argument, const char *next
     else if (argument[1] != '-' && (value = value_of_letter(option, 'I', next, &used)))
         add(c->preprocess, &c->preprocess_count, string(c, "-I%s", value));
     else if (argument[1] != '-' && (value = value_of_letter(option, 'U', next, &used)))
-        add(c->preprocess, &c->preprocess_count, string(c, "-U%s", value));
+        fprintf(c->macros_out, "#undef %s\n", value);
     else
         return 0;
     return used;
@@ -313,7 +320,8 @@ static bool write_inputs(struct compile *c)
             !write_file(c, program->headers[i].name, program->headers[i].text))
             return false;
     }
-    return write_file(c, source_name(program), program->source.text);
+    return write_file(c, "tune_macros.h", c->macros) &&
+           write_file(c, source_name(program), program->source.text);
 }
 
 /* --- running the compiler ------------------------------------------------------------------------
@@ -378,6 +386,8 @@ static bool convert_error(FILE *log, const char *line)
     if (!error || !colon || colon > error)
         return false;
     int number = atoi(colon + 1);
+    if (number <= 0)
+        return false; /* not the compiler itself: the linker, say */
     const char *text = error + strlen(" error: ");
     if (strncmp(text, assertion, strlen(assertion)) == 0)
         fprintf(log, "%.*s(%d): error: static assertion failed with \"%s\"\n", (int)(colon - line),
@@ -606,11 +616,13 @@ static enum nvrtc_result compile(struct compile *c, int count, const char *const
     if (!library_folder(c->library_folder))
         return NVRTC_ERROR_INTERNAL_ERROR;
     const char *const head[] = {host_compiler(), "-E", c->standard, "-fdiagnostics-color=never",
-        "-fno-diagnostics-show-caret", "-I", c->library_folder, "-I.", "-include", "tune_cuda.h"};
+        "-fno-diagnostics-show-caret", "-I", c->library_folder, "-I.", "-include", "tune_cuda.h",
+        "-include", "tune_macros.h"};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         add(c->preprocess, &c->preprocess_count, head[i]);
     enum nvrtc_result result = take_options(c, count, options);
     fflush(c->defines_out);
+    fflush(c->macros_out);
     if (result)
         return result;
     snprintf(c->folder, sizeof c->folder, "%s/tune-emulator-XXXXXX",
@@ -776,8 +788,9 @@ unsigned nvrtcCompileProgram(nvrtcProgram program, int count, const char *const 
     c->program = program;
     c->log = open_memstream(&program->log, &program->log_bytes);
     c->defines_out = open_memstream(&c->defines, &c->defines_bytes);
+    c->macros_out = open_memstream(&c->macros, &c->macros_bytes);
     unsigned result = NVRTC_ERROR_OUT_OF_MEMORY;
-    if (c->log && c->defines_out) {
+    if (c->log && c->defines_out && c->macros_out) {
         result = compile(c, count, options);
         unsigned planned = apply_scenario(c);
         if (planned)
@@ -792,9 +805,12 @@ unsigned nvrtcCompileProgram(nvrtcProgram program, int count, const char *const 
         fclose(c->log);
     if (c->defines_out)
         fclose(c->defines_out);
+    if (c->macros_out)
+        fclose(c->macros_out);
     for (int i = 0; i < c->string_count; i++)
         free(c->strings[i]);
     free(c->defines);
+    free(c->macros);
     free(c);
     return result;
 }

@@ -15,11 +15,11 @@
 #define LAUNCH_NS 20000.0
 #define MEMORY_OPERATION_NS 1000.0
 #define MEMORY_BYTES_PER_NS 100.0
-#define GLOBAL_ACCESS_NS 1.0
-#define MISS_NS 16.0
-#define SHARED_ACCESS_NS 0.5
-#define SWITCH_NS 0.5
-#define THREAD_NS 2.0
+#define GLOBAL_ACCESS_NS 10.0
+#define MISS_NS 160.0
+#define SHARED_ACCESS_NS 5.0
+#define SWITCH_NS 5.0
+#define THREAD_NS 20.0
 #define LANES 32
 
 static double clock_ns;
