@@ -44,7 +44,7 @@ static void print_best(FILE *stream, const json_t *params)
         return;
     fprintf(stream, ", best %s", human_time(best_ns, text));
     if (default_ns > 0)
-        fprintf(stream, " (%.2f x the default)", default_ns / best_ns);
+        fprintf(stream, " (%.2f x as fast as the default)", default_ns / best_ns);
 }
 
 char *progress_text(const json_t *params)

@@ -18,7 +18,8 @@ void progress_update(struct progress *progress, const json_t *params);
 /* Ends the live line, so that other text can follow. */
 void progress_end(struct progress *progress);
 
-/* "gemm M=64,N=64: 132 of 260, 3.1 configurations/s, best 63.2 us (1.42 x the default), 41 s left".
+/* "gemm M=64,N=64: 132 of 260, 3.1 configs/s, best 63.2 us (1.42 x as fast as the
+ * default), 41 s left".
  * malloc'ed. */
 char *progress_text(const json_t *params);
 

@@ -180,6 +180,10 @@ static void add_ties(struct table *table, const json_t *best)
     json_t *tie;
     char text[HUMAN_BYTES];
     table_add(table, "ties");
+    if (json_is_false(json_object_get(best, "confirmed"))) {
+        table_add(table, "not known: the sweep ended before the winner was confirmed");
+        return;
+    }
     if (json_array_size(ties) == 0) {
         table_add(table, "none: no other configuration comes within the interval");
         return;
@@ -266,8 +270,9 @@ int show_done(const struct tunectl *ctl, const json_t *done)
         return ctl_fail(ctl, &err);
     }
     if (!is_complete) {
-        fprintf(stderr, "tunectl: %s %s ", text_of(done, "job"), state);
-        print_clean(stderr, done_error(done));
+        const char *sentence = done_error(done);
+        fprintf(stderr, "tunectl: %s %s%s", text_of(done, "job"), state, sentence[0] ? ": " : "");
+        print_clean(stderr, sentence);
         putc('\n', stderr);
     }
     size_t i;

@@ -142,7 +142,7 @@ class Sweep(unittest.TestCase):
                       "1 cannot be told apart", "2 ok, 1 compile_failed", "NVIDIA H200"):
             self.assertIn(words, result.stdout)
         self.assertEqual(len(result.stderr.splitlines()), 2)
-        self.assertIn("20 of 20, 4.0 configs/s, best 63.2 us (1.50 x the default)", result.stderr)
+        self.assertIn("20 of 20, 4.0 configs/s, best 63.2 us (1.50 x as fast as the default)", result.stderr)
 
     def test_json_is_one_object_for_one_shape_and_a_list_for_more(self):
         result, _ = self.sweep(sweeping(progress(1), done(RESULT)), "--json")
@@ -158,6 +158,12 @@ class Sweep(unittest.TestCase):
         result, _ = self.sweep(sweeping(done(RESULT, nothing)))
         self.assertEqual(result.returncode, 1)
         self.assertIn("3 wrong_result", result.stdout)
+
+    def test_ties_are_claimed_only_of_a_confirmed_winner(self):
+        early = dict(RESULT, best=dict(RESULT["best"], confirmed=False, samples=0, ties=[]))
+        result, _ = self.sweep(sweeping(done(early)))
+        self.assertIn("before the winner was confirmed", result.stdout)
+        self.assertNotIn("0 samples", result.stdout)
 
     def test_a_failed_job_exits_with_1_and_its_sentence(self):
         result, _ = self.sweep(sweeping(done(state="failed", error="no GPU is attached")), "--json")
