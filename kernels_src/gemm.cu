@@ -19,7 +19,7 @@
 #define VARIANT 1 // 0 naive, 1 tiled
 #endif
 #ifndef BM
-#define BM 128 // rows of C per block
+#define BM 64 // rows of C per block
 #endif
 #ifndef BN
 #define BN 128 // columns of C per block
@@ -45,17 +45,11 @@
 #ifndef STAGES
 #define STAGES 2 // 1: load, wait, compute; 2: load the next step while this one is computed
 #endif
-#ifndef LANES
-#define LANES 1 // 0: a warp's threads lie along N first; 1: in an 8 x 4 rectangle
-#endif
-#ifndef GROUP
-#define GROUP 1 // rows of tiles that are walked together, so that B's columns stay in the L2 cache
-#endif
 #ifndef SPLIT_K
 #define SPLIT_K 1 // blocks that share one tile of C
 #endif
 #ifndef UNROLL
-#define UNROLL 8 // lines of the staged tiles per turn of the inner loop
+#define UNROLL 8 // lines of the staged tiles per turn of the inner loop, at most BK
 #endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
@@ -72,9 +66,10 @@ static_assert(MIN_BLOCKS * THREADS * TM * TN <= 40960,
     "TN "
     "is at most 40960");
 static_assert(SWIZZLE == 0 || PAD == 0, "the staged tile is padded or swizzled, not both");
+static_assert(UNROLL <= BK, "the inner loop has BK turns: UNROLL is at most BK");
 static_assert(VARIANT != 0 || (BM == 64 && BN == 64 && BK == 8 && TM == 4 && TN == 4 && PAD == 0 &&
-                                  SWIZZLE == 0 && VEC == 1 && STAGES == 1 && LANES == 0 &&
-                                  GROUP == 1 && SPLIT_K == 1 && MIN_BLOCKS == 1),
+                                  SWIZZLE == 0 && VEC == 1 && STAGES == 1 && SPLIT_K == 1 &&
+                                  UNROLL == 8 && MIN_BLOCKS == 1),
     "the naive variant has no tiles: it stands once in the space, with 256 threads");
 
 #if TUNE_REFERENCE
@@ -149,13 +144,6 @@ constexpr int B_VECS = BK * BN / VEC;
 constexpr int A_LOADS = (int)ceildiv(A_VECS, THREADS); // and per thread
 constexpr int B_LOADS = (int)ceildiv(B_VECS, THREADS);
 
-// Threads of a warp along N: 8, or what a narrow or flat tile leaves.
-constexpr int WARP_N = LANES == 0      ? (THREADS_N < 32 ? THREADS_N : 32)
-                       : THREADS_N < 8 ? THREADS_N
-                       : THREADS_M < 4 ? 32 / THREADS_M
-                                       : 8;
-constexpr int WARP_M = 32 / WARP_N;
-
 // A thread's share of a step, on its way from global to shared memory.
 struct step {
     float a[A_LOADS][VEC], b[B_LOADS][VEC];
@@ -165,7 +153,7 @@ struct step {
 // sends each to other banks and keeps groups of 4 rows whole.
 __device__ inline int swizzled(int k, int m)
 {
-    return SWIZZLE ? m ^ ((k / VEC * (32 * VEC / BK)) & 28) : m;
+    return SWIZZLE ? m ^ ((k / VEC * (32 * VEC / BK)) & 28 & (BM - 4)) : m;
 }
 
 // Where a thread reads. Its access i of a step lies ROW(i) rows and COLUMN(i) floats from its first
@@ -276,19 +264,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     extern __shared__ float4 shared[]; // STAGES stages; float4 for its alignment
     float *const stages = reinterpret_cast<float *>(shared);
 
-    // Block number -> split, then tile: GROUP rows of tiles at a time, downwards first.
-    const i64 tiles_m = ceildiv(M, BM), tiles_n = ceildiv(N, BN);
-    const i64 split = blockIdx.x / (tiles_m * tiles_n), tile = blockIdx.x % (tiles_m * tiles_n);
-    const i64 group = tile / (GROUP * tiles_n), in_group = tile % (GROUP * tiles_n);
-    const i64 height = least(GROUP, tiles_m - group * GROUP);
-    const i64 row0 = (group * GROUP + in_group % height) * BM, col0 = in_group / height * BN;
+    // Block number -> split, then tile, along the rows.
+    const i64 tiles_n = ceildiv(N, BN), tiles = ceildiv(M, BM) * tiles_n;
+    const i64 split = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    const i64 row0 = tile / tiles_n * BM, col0 = tile % tiles_n * BN;
     const i64 span = ceildiv(ceildiv(K, BK), SPLIT_K) * BK; // of K, per split
     const i64 k_begin = split * span, k_end = least(K, k_begin + span);
 
-    // Thread number -> its first row and column in the tile, warp by warp.
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int m0 = (warp / (THREADS_N / WARP_N) * WARP_M + lane / WARP_N) * 4;
-    const int n0 = (warp % (THREADS_N / WARP_N) * WARP_N + lane % WARP_N) * 4;
+    // Thread number -> its first row and column in the tile.
+    const int m0 = threadIdx.x / THREADS_N * 4, n0 = threadIdx.x % THREADS_N * 4;
 
     struct source a = source_a(A, row0, k_begin, M, K), b = source_b(B, col0, k_begin, N);
     struct step step;

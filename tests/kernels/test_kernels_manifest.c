@@ -155,10 +155,10 @@ static void gemm_has_the_270_tiles_of_the_classic_sweep(void **state)
     struct tune_error err = {0};
     const int64_t dims[] = {1024, 1024, 1024};
     json_t *params = json_pack("{s:s,s:[iii],s:[iii],s:[iii],s:[ii],s:[ii],s:[iii],"
-                               "s:s,s:i,s:i,s:s,s:i,s:i,s:i}",
+                               "s:s,s:i,s:i,s:i,s:i,s:i}",
         "VARIANT", "tiled", "BM", 32, 64, 128, "BN", 32, 64, 128, "BK", 8, 16, 32, "TM", 4, 8, "TN",
-        4, 8, "PAD", 0, 1, 4, "SWIZZLE", "none", "VEC", 1, "STAGES", 1, "LANES", "rows", "GROUP", 1,
-        "SPLIT_K", 1, "MIN_BLOCKS", 1);
+        4, 8, "PAD", 0, 1, 4, "SWIZZLE", "none", "VEC", 1, "STAGES", 1, "SPLIT_K", 1, "UNROLL", 8,
+        "MIN_BLOCKS", 1);
     assert_non_null(params);
     for (size_t a = 0; a < ARCH_COUNT; a++) {
         make_device(&archs[a], &device);
