@@ -59,11 +59,15 @@ int tune_fail_errno(struct tune_error *err, enum tune_code code, const char *for
     va_start(args, format);
     set(err, code, format, args);
     va_end(args);
-    size_t used = strlen(err->text);
     char reason[96];
     const char *words = strerror_r(saved_errno, reason, sizeof reason);
-    if (snprintf(err->text + used, sizeof err->text - used, ": %s", words)
-        >= (int)(sizeof err->text - used))
+    /* The reason says more than the end of a long path: it is the sentence that is cut. */
+    size_t used = strlen(err->text), need = strlen(words) + strlen(": ") + 1;
+    if (used + need > sizeof err->text) {
+        err->text[sizeof err->text - need] = '\0';
         trim_partial_utf8(err->text);
+        used = strlen(err->text);
+    }
+    snprintf(err->text + used, sizeof err->text - used, ": %s", words);
     return -1;
 }

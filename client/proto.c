@@ -6,17 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define READER_KEPT_BYTES ((size_t)256 << 10) /* a buffer above this is given back when empty */
+
 /* --- lines ------------------------------------------------------------------------------------ */
 
 void proto_reader_init(struct proto_reader *reader, size_t limit_bytes)
 {
-    *reader = (struct proto_reader) { .limit = limit_bytes };
+    *reader = (struct proto_reader){.limit = limit_bytes};
 }
 
 void proto_reader_finish(struct proto_reader *reader)
 {
     free(reader->bytes);
-    *reader = (struct proto_reader) { .limit = reader->limit };
+    *reader = (struct proto_reader){.limit = reader->limit};
 }
 
 static void drop_taken(struct proto_reader *reader)
@@ -27,6 +29,16 @@ static void drop_taken(struct proto_reader *reader)
     reader->scanned -= reader->taken;
     memmove(reader->bytes, reader->bytes + reader->taken, reader->used);
     reader->taken = 0;
+}
+
+/* One long message must not cost its memory for the rest of a connection's life. */
+static void shrink_if_empty(struct proto_reader *reader)
+{
+    if (reader->used > 0 || reader->room <= READER_KEPT_BYTES)
+        return;
+    free(reader->bytes);
+    reader->bytes = NULL;
+    reader->room = 0;
 }
 
 static int make_room(struct proto_reader *reader, size_t count, struct tune_error *err)
@@ -45,18 +57,43 @@ static int make_room(struct proto_reader *reader, size_t count, struct tune_erro
     return 0;
 }
 
+/* Length of the longest unfinished or finished line that the new bytes take part in. */
+static size_t longest_line(size_t held, const char *bytes, size_t count)
+{
+    size_t longest = 0, line = held;
+    while (count > 0) {
+        const char *newline = memchr(bytes, '\n', count);
+        size_t part = newline ? (size_t)(newline - bytes) : count;
+        line += part;
+        longest = line > longest ? line : longest;
+        line = 0;
+        part += newline != NULL;
+        bytes += part;
+        count -= part;
+    }
+    return longest;
+}
+
+/* Bytes of the line at the end of the buffer that has not ended yet. Whole lines that were not
+ * taken may stand before it. */
+static size_t unfinished(const struct proto_reader *reader)
+{
+    size_t fresh = reader->used - reader->scanned;
+    const char *newline = fresh ? memrchr(reader->bytes + reader->scanned, '\n', fresh) : NULL;
+    return newline ? (size_t)(reader->bytes + reader->used - newline) - 1 : reader->used;
+}
+
 int proto_reader_feed(
     struct proto_reader *reader, const char *bytes, size_t count, struct tune_error *err)
 {
     drop_taken(reader);
-    /* The unfinished line ends at the first newline of the new bytes, if there is one. */
-    const char *newline = memchr(bytes, '\n', count);
-    size_t line = reader->used + (newline ? (size_t)(newline - bytes) : count);
-    if (memchr(reader->bytes + reader->scanned, '\n', reader->used - reader->scanned) == NULL
-        && line > reader->limit)
+    if (count == 0)
+        return 0;
+    if (longest_line(unfinished(reader), bytes, count) > reader->limit)
         return tune_fail(err, TUNE_ELIMIT,
             "a message may have at most %zu bytes; this one has more: send less in one request",
             reader->limit);
+    shrink_if_empty(reader);
     if (make_room(reader, count, err))
         return -1;
     memcpy(reader->bytes + reader->used, bytes, count);
@@ -111,8 +148,8 @@ static int check_depth(const char *text, size_t length, struct tune_error *err)
             in_string = true;
         } else if (c == '{' || c == '[') {
             if (++depth > PROTO_DEPTH_LIMIT)
-                return tune_fail(err, TUNE_ELIMIT,
-                    "JSON nested deeper than %d levels at byte %zu", PROTO_DEPTH_LIMIT, i + 1);
+                return tune_fail(err, TUNE_ELIMIT, "JSON nested deeper than %d levels at byte %zu",
+                    PROTO_DEPTH_LIMIT, i + 1);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
         }
@@ -199,8 +236,8 @@ static json_t *sentence(const char *text)
 json_t *proto_error_new(json_t *id, const struct tune_error *err)
 {
     return json_pack("{s:s, s:o, s:{s:i, s:o, s:{s:s}}}", "jsonrpc", "2.0", "id",
-        id ? id : json_null(), "error", "code", rpc_code(err->code), "message",
-        sentence(err->text), "data", "code", tune_code_word(err->code));
+        id ? id : json_null(), "error", "code", rpc_code(err->code), "message", sentence(err->text),
+        "data", "code", tune_code_word(err->code));
 }
 
 /* --- fields ----------------------------------------------------------------------------------- */
@@ -304,8 +341,7 @@ int proto_known_keys(
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-    {
+    json_object_foreach ((json_t *)object, key, value) {
         const char *const *name = known;
         while (*name != NULL && strcmp(*name, key) != 0)
             name++;
@@ -317,7 +353,8 @@ int proto_known_keys(
 
 /* --- base64 ----------------------------------------------------------------------------------- */
 
-static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char base64_digits[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 char *proto_base64_encode(const void *bytes, size_t count)
 {

@@ -20,8 +20,9 @@
 
 #define TUNE_PROTO_VERSION 1 /* raise on an incompatible change of messages; `ping` reports it */
 
-#define PROTO_REQUEST_LIMIT_BYTES ((size_t)1 << 20)  /* one request line on the socket */
-#define PROTO_MESSAGE_LIMIT_BYTES ((size_t)128 << 20) /* one line from the daemon or on the pipe */
+#define PROTO_REQUEST_LIMIT_BYTES ((size_t)1 << 20)   /* one request line on the socket */
+#define PROTO_MESSAGE_LIMIT_BYTES ((size_t)128 << 20) /* one line from the daemon or on the pipe   \
+                                                       */
 #define PROTO_DEPTH_LIMIT 32
 
 /* --- lines ------------------------------------------------------------------------------------ */
@@ -62,8 +63,8 @@ char *proto_line(const json_t *message, size_t *length);
 json_t *proto_request_new(json_int_t id, const char *method, json_t *params);
 json_t *proto_notification_new(const char *method, json_t *params);
 json_t *proto_result_new(json_t *id, json_t *result);
-/* error.code by the kind of failure (-32700, -32600, -32601, -32602, -32000), error.data.code the
- * stable word, error.message the sentence. */
+/* error.code by the kind of failure (-32700, -32601, -32602, -32603, else -32000), error.data.code
+ * the stable word, error.message the sentence. */
 json_t *proto_error_new(json_t *id, const struct tune_error *err);
 
 /* Field access with errors that name the field. `object` may be NULL (all fields absent). The
@@ -82,12 +83,12 @@ int proto_number_opt(const json_t *object, const char *key, double *out, struct 
 int proto_array_opt(const json_t *object, const char *key, json_t **out, struct tune_error *err);
 int proto_object_opt(const json_t *object, const char *key, json_t **out, struct tune_error *err);
 /* Fails, naming the field, when `object` has a key that is not in the NULL-ended list. */
-int proto_known_keys(const json_t *object, const char *const *known, const char *what,
-    struct tune_error *err);
+int proto_known_keys(
+    const json_t *object, const char *const *known, const char *what, struct tune_error *err);
 
 /* --- base64 (RFC 4648, padded) ---------------------------------------------------------------- */
 
-char *proto_base64_encode(const void *bytes, size_t count);                 /* malloc'ed, NULL: no memory */
+char *proto_base64_encode(const void *bytes, size_t count); /* malloc'ed, NULL: no memory */
 void *proto_base64_decode(const char *text, size_t *count, struct tune_error *err); /* malloc'ed */
 
 #endif
