@@ -128,55 +128,6 @@ int find_plugin(struct app *app, const json_t *params, struct plugin **plugin, s
     return *plugin ? 0 : -1;
 }
 
-/* Limits of architectures for which no device is at hand. Source: CUDA C++ Programming Guide, "Technical
- * specifications per compute capability". */
-static const struct {
-    int sm;
-    int64_t smem_optin, smem_sm, threads_sm;
-} arch_limits[] = {
-    { 75, 65536, 65536, 1024 },
-    { 80, 166912, 167936, 2048 },
-    { 86, 101376, 102400, 1536 },
-    { 87, 166912, 167936, 1536 },
-    { 89, 101376, 102400, 1536 },
-    { 90, 232448, 233472, 2048 },
-    { 100, 232448, 233472, 2048 },
-    { 103, 232448, 233472, 2048 },
-    { 110, 232448, 233472, 1536 },
-    { 120, 101376, 102400, 1536 },
-    { 121, 101376, 102400, 1536 },
-};
-
-static int stand_in(const char *arch, struct device_info *device, struct tune_error *err)
-{
-    int sm = 0, used = 0;
-    bool is_cpu = strcmp(arch, "cpu") == 0;
-    if (!is_cpu && (sscanf(arch, "sm_%d%n", &sm, &used) != 1 || arch[used] != '\0'))
-        return tune_fail(err, TUNE_EINVAL, "arch is \"%.20s\"; it looks like sm_90", arch);
-    *device = (struct device_info) { .ordinal = -1 };
-    snprintf(device->arch, sizeof device->arch, "%s", arch);
-    int64_t *a = device->attributes;
-    a[DEVICE_sm] = sm;
-    a[DEVICE_sms] = 1;
-    a[DEVICE_warp] = 32;
-    a[DEVICE_max_threads] = a[DEVICE_max_block_x] = a[DEVICE_max_block_y] = 1024;
-    a[DEVICE_max_block_z] = 64;
-    a[DEVICE_max_grid_x] = INT32_MAX;
-    a[DEVICE_max_grid_y] = a[DEVICE_max_grid_z] = 65535;
-    a[DEVICE_smem_block] = 49152;
-    a[DEVICE_regs_block] = a[DEVICE_regs_sm] = 65536;
-    a[DEVICE_smem_optin] = a[DEVICE_smem_sm] = 101376;
-    a[DEVICE_threads_sm] = 1024;
-    for (size_t i = 0; i < sizeof arch_limits / sizeof arch_limits[0]; i++) {
-        if (arch_limits[i].sm > sm)
-            break;
-        a[DEVICE_smem_optin] = arch_limits[i].smem_optin;
-        a[DEVICE_smem_sm] = arch_limits[i].smem_sm;
-        a[DEVICE_threads_sm] = arch_limits[i].threads_sm;
-    }
-    return 0;
-}
-
 int find_target(struct app *app, const char *arch, const char *gpu, struct device_info *device,
     struct tune_error *err)
 {
@@ -192,7 +143,7 @@ int find_target(struct app *app, const char *arch, const char *gpu, struct devic
         return tune_fail(err, TUNE_ENODEVICE,
             "no GPU is attached (%s): name an architecture, e.g. --arch sm_90",
             sched_device_error(app->sched));
-    if (stand_in(arch, device, err))
+    if (device_generic(arch, device, err))
         return -1;
     snprintf(device->name, sizeof device->name, "%s", gpu ? gpu : "");
     return 0;

@@ -59,9 +59,13 @@ static int serve(const struct arguments *arguments, struct libraries *libraries)
     }
     struct channel channel;
     channel_init(&channel, PIPE_DESCRIPTOR);
-    int status = strcmp(arguments->role, "compile") == 0
-                     ? compile_role(&channel, libraries)
-                     : bench_role(&channel, libraries, arguments->device);
+    int status;
+    if (strcmp(arguments->role, "compile") == 0)
+        status = compile_role(&channel, libraries);
+    else if (strcmp(arguments->role, "devices") == 0)
+        status = devices_role(&channel, libraries);
+    else
+        status = bench_role(&channel, libraries, arguments->device);
     channel_finish(&channel);
     return status;
 }
