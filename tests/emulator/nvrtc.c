@@ -525,12 +525,13 @@ static enum nvrtc_result build(struct compile *c)
 {
     /* -O1 without scalar replacement keeps a float4 access one access of 16 bytes; the hooks of
      * -fsanitize=thread are image.c's, hence no library of that name. */
-    const char *const fixed[] = {"-O1", "-g1", "-w", "-fPIC", "-shared", "-nostdlib", "-pipe",
-        "-fno-tree-sra", "-fno-gnu-unique", "-fno-exceptions", "-fno-rtti", "-fno-stack-protector",
-        "-fno-strict-aliasing", "-ffp-contract=off", "-fno-threadsafe-statics",
-        "-fvisibility=hidden", "-fno-asynchronous-unwind-tables", "-fno-math-errno", "-fno-ident",
-        "-frandom-seed=0", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0",
-        "-fdiagnostics-color=never", "-fno-diagnostics-show-caret", "-fno-diagnostics-show-option",
+    const char *const fixed[] = {"-O1", "-g1", "-gdwarf-4", "-w", "-fPIC", "-shared", "-nostdlib",
+        "-pipe", "-fno-tree-sra", "-fno-gnu-unique", "-fno-exceptions", "-fno-rtti",
+        "-fno-stack-protector", "-fno-strict-aliasing", "-ffp-contract=off",
+        "-fno-threadsafe-statics", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables",
+        "-fno-math-errno", "-fno-ident", "-frandom-seed=0", "-fsanitize=thread",
+        "--param=tsan-instrument-func-entry-exit=0", "-fdiagnostics-color=never",
+        "-fno-diagnostics-show-caret", "-fno-diagnostics-show-option",
         "-Wl,-Bsymbolic,--build-id=none,-z,defs,-z,noexecstack", "tune_stage.cc"};
     add(c->build, &c->build_count, host_compiler());
     add(c->build, &c->build_count, c->standard);
