@@ -101,29 +101,29 @@ static int read_span(struct bench *bench, size_t index, double *ns, struct verdi
     return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "reading an event");
 }
 
-static int issue_call(struct candidate *candidate, struct bench *bench, struct verdict *verdict)
+static int issue_timed(struct candidate *candidate, struct bench *bench,
+    const struct measure *measure, size_t index, struct verdict *verdict)
 {
-    return program_issue(
-        &candidate->program, &bench->gpu, &candidate->buffers, candidate->pointers, verdict);
+    if (candidate_restore(candidate, bench, verdict) < 0 ||
+        (measure->is_cold && flush(bench, verdict) < 0) ||
+        record(bench, bench->starts[index], verdict) < 0 ||
+        program_issue(&candidate->program, &bench->gpu, &candidate->buffers, candidate->pointers,
+            verdict) < 0)
+        return -1;
+    return record(bench, bench->ends[index], verdict);
 }
 
 int event_samples(struct candidate *candidate, struct bench *bench, const struct measure *measure,
     size_t count, double *ns, struct verdict *verdict)
 {
     int result = 0;
-    for (size_t i = 0; i < count && result == 0; i++) {
-        result = candidate_restore(candidate, bench, verdict);
-        if (result == 0 && measure->is_cold)
-            result = flush(bench, verdict);
-        if (result == 0)
-            result = record(bench, bench->starts[i], verdict);
-        if (result == 0)
-            result = issue_call(candidate, bench, verdict);
-        if (result == 0)
-            result = record(bench, bench->ends[i], verdict);
-    }
     double limit_ms = measure->deadline_ms + (double)count * (FLUSH_ALLOWANCE_MS + BATCH_MS);
-    if (bench_wait(bench, limit_ms, program_name(&candidate->program), verdict) < 0 || result < 0)
+    watchdog_arm(&bench->watchdog, limit_ms, program_name(&candidate->program));
+    for (size_t i = 0; i < count && result == 0; i++)
+        result = issue_timed(candidate, bench, measure, i, verdict);
+    int waited = gpu_wait(&bench->gpu, program_name(&candidate->program), verdict);
+    watchdog_disarm(&bench->watchdog);
+    if (result < 0 || waited < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
         if (read_span(bench, i, &ns[i], verdict) < 0)
@@ -277,22 +277,29 @@ void replay_destroy(struct replay *replay, struct bench *bench)
     replay->exec = NULL;
 }
 
-int replay_sample(struct replay *replay, struct candidate *candidate, struct bench *bench,
-    const struct measure *measure, double *ns, struct verdict *verdict)
+static int issue_replay(struct replay *replay, struct candidate *candidate, struct bench *bench,
+    const struct measure *measure, struct verdict *verdict)
 {
-    if (candidate->has_inout && copy_inputs(replay, candidate, bench, false, verdict) < 0)
-        return -1;
-    if ((measure->is_cold && flush(bench, verdict) < 0) ||
+    if ((candidate->has_inout && copy_inputs(replay, candidate, bench, false, verdict) < 0) ||
+        (measure->is_cold && flush(bench, verdict) < 0) ||
         record(bench, bench->starts[0], verdict) < 0)
         return -1;
     unsigned result = bench->gpu.api.cuGraphLaunch(replay->exec, bench->gpu.stream);
     if (result != ABI_SUCCESS)
         return verdict_cuda(
             verdict, result, "launching a graph of %s", program_name(&candidate->program));
+    return record(bench, bench->ends[0], verdict);
+}
+
+int replay_sample(struct replay *replay, struct candidate *candidate, struct bench *bench,
+    const struct measure *measure, double *ns, struct verdict *verdict)
+{
     double limit_ms = measure->deadline_ms + FLUSH_ALLOWANCE_MS + 10 * GRAPH_HOST_MS;
-    if (record(bench, bench->ends[0], verdict) < 0 ||
-        bench_wait(bench, limit_ms, program_name(&candidate->program), verdict) < 0 ||
-        read_span(bench, 0, ns, verdict) < 0)
+    watchdog_arm(&bench->watchdog, limit_ms, program_name(&candidate->program));
+    int issued = issue_replay(replay, candidate, bench, measure, verdict);
+    int waited = gpu_wait(&bench->gpu, program_name(&candidate->program), verdict);
+    watchdog_disarm(&bench->watchdog);
+    if (issued < 0 || waited < 0 || read_span(bench, 0, ns, verdict) < 0)
         return -1;
     *ns /= (double)replay->nodes;
     return 0;

@@ -18,6 +18,18 @@ int bench_wait(struct bench *bench, double limit_ms, const char *what, struct ve
     return result;
 }
 
+/* A launch may block in the call itself: when the queue is full, or on a stand-in for the driver.
+ */
+int bench_run(struct bench *bench, const struct program *program, const struct buffer_list *buffers,
+    const uint64_t *pointers, double limit_ms, struct verdict *verdict)
+{
+    watchdog_arm(&bench->watchdog, limit_ms, program_name(program));
+    int issued = program_issue(program, &bench->gpu, buffers, pointers, verdict);
+    int waited = gpu_wait(&bench->gpu, program_name(program), verdict);
+    watchdog_disarm(&bench->watchdog);
+    return issued < 0 || waited < 0 ? -1 : 0;
+}
+
 void session_finish(struct session *session, struct gpu *gpu)
 {
     buffer_list_finish(&session->buffers);
@@ -186,9 +198,7 @@ static int run_reference(
     watchdog_disarm(&bench->watchdog);
     if (result < 0)
         return -1;
-    result = program_issue(&program, &bench->gpu, &session->buffers, pointers, verdict);
-    if (result == 0)
-        result = bench_wait(bench, REFERENCE_LIMIT_MS, "the reference", verdict);
+    result = bench_run(bench, &program, &session->buffers, pointers, REFERENCE_LIMIT_MS, verdict);
     program_unload(&program, &bench->gpu);
     return result;
 }

@@ -121,12 +121,8 @@ static int run_poisoned(struct candidate *candidate, struct bench *bench, unsign
         harness_set_guards(&bench->gpu, &candidate->buffers, verdict) < 0 ||
         bench_wait(bench, WATCHDOG_STEP_MS, "preparing the buffers", verdict) < 0)
         return -1;
-    if (program_issue(&candidate->program, &bench->gpu, &candidate->buffers, candidate->pointers,
-            verdict) < 0) {
-        gpu_wait(&bench->gpu, "", verdict); /* what was issued before the refusal */
-        return -1;
-    }
-    if (bench_wait(bench, deadline_ms, program_name(&candidate->program), verdict) < 0)
+    if (bench_run(bench, &candidate->program, &candidate->buffers, candidate->pointers, deadline_ms,
+            verdict) < 0)
         return -1;
     return check_guards(candidate, bench, verdict);
 }

@@ -10,13 +10,14 @@
  *
  * compile hello: {"hello":"compile","pipe":1,"pid","nvrtc":"13.0","nvrtc_path","include":DIR|null,
  *                 "archs":[75,80,...],"emulated":bool}
- *                or {"hello":"compile","pipe":1,"error":"sentence what to do"}, and the process
- * ends. It comes after a self-test compile, so a missing companion library shows. devices hello:
- * {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's order (as
- * CUDA_VISIBLE_DEVICES leaves them), or with "error" and "code"; makes no context. bench hello:
- * {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool} or with "error", "code"
- * (driver's number, 0: none) and "busy": true when trying again later may help; then the process
- * ends.
+ *                or {"hello":"compile","pipe":1,"error":"what to do"}, and the process ends.
+ *                It comes after a self-test compile, so a missing companion library shows.
+ * devices hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's
+ *                order (as CUDA_VISIBLE_DEVICES leaves them), or with "error" and "code"; makes no
+ *                context.
+ * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
+ *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying
+ *                again later may help; then the process ends.
  *
  * Requests carry "id"; answers repeat it.
  *
@@ -34,8 +35,7 @@
  *  "reference_image":BASE64,"reference_names":{...},"buffers":[plan_buffers],
  *  "reference":plan_reference,"seed":N,"hooks":PATH|null,
  *  "call":{"kernel","dtype","dims":{"M":1024}} (needed with hooks only)}
- *   Allocates and fills inputs (seed), runs the reference, keeps both. Replaces any earlier
- * session.
+ *   Allocates and fills inputs (seed), runs the reference, keeps both; ends any earlier session.
  *   -> {"id","ok":true,"setup_ms"}
  *   -> {"id","ok":false,"setup_ms", and the fields of a failure}
  *
@@ -52,8 +52,8 @@
  *   spill_bytes here is the driver's local memory per thread (stack frame and spills); the compile
  *   answer has the spills alone. max_error is a share of what the check allows: 1e300 is infinite.
  *
- * {"id","op":"confirm","session":N,"mode","method":"event"|"graph","deadline_ms","budget_ms","seed",
- *  "max_samples","candidates":[{"image","names","buffers","launches"}] (1 to 32)}
+ * {"id","op":"confirm","session":N,"mode","method":"event"|"graph","deadline_ms","budget_ms",
+ *  "seed","max_samples","candidates":[{"image","names","buffers","launches"}] (1 to 32)}
  *   Measures the candidates interleaved, in an order shuffled anew each round (seed).
  *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns"}],"clocks"}
  *   -> {"id","candidate":INDEX, and the fields of a failure}
@@ -68,8 +68,8 @@
  * launch and what waits on it; 120 s for the reference; 10 s for loads and allocations). Past it
  * the worker answers with outcome timeout and sticky true from its watchdog thread and ends by
  * SIGKILL on itself. While a request runs the daemon has a wider deadline of its own as second
- * line. Waiting for the GPU lock (another tunerd is measuring) comes before and counts against no
- * deadline here. */
+ * line. Waiting for the GPU lock (another tunerd is measuring) comes first and counts against none
+ * of these. */
 #ifndef TUNE_WORKER_PIPE_H
 #define TUNE_WORKER_PIPE_H
 
