@@ -86,6 +86,12 @@ static int position(const struct walk *walk, MDB_cursor *cursor, MDB_val *key, M
     return rc;
 }
 
+static bool has_prefix(const struct walk *walk, const MDB_val *key)
+{
+    size_t count = walk->prefix_bytes;
+    return count == 0 || (key->mv_size >= count && memcmp(key->mv_data, walk->prefix, count) == 0);
+}
+
 static int fill_page(const struct walk *walk, MDB_txn *txn, struct row_page *page)
 {
     MDB_cursor *cursor;
@@ -99,8 +105,7 @@ static int fill_page(const struct walk *walk, MDB_txn *txn, struct row_page *pag
         return rc;
     for (rc = position(walk, cursor, &key, &value); rc == 0;
          rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
-        if (key.mv_size < walk->prefix_bytes ||
-            memcmp(key.mv_data, walk->prefix, walk->prefix_bytes) != 0)
+        if (!has_prefix(walk, &key))
             break;
         if (page->used > WALK_PAGE_BYTES) {
             page->is_last = false;

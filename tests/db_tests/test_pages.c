@@ -248,7 +248,7 @@ static void flipped_bits_never_end_the_process(void **state)
     uint64_t seed = 20;
     unsigned refused = 0, used = 0;
     char *copy = malloc(good_bytes);
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < 500; round++) {
         memcpy(copy, good, good_bytes);
         size_t bit = next_random(&seed) % (8 * good_bytes);
         if (round % 3 == 0) /* headers of pages, where it hurts most */
@@ -261,7 +261,7 @@ static void flipped_bits_never_end_the_process(void **state)
         WEXITSTATUS(status) == 3 ? refused++ : used++;
     }
     free(copy);
-    assert_true(refused > 50 && used > 500);
+    assert_true(refused > 20 && used > 150);
 }
 
 /* Whole stretches overwritten, as by a torn copy. */
@@ -270,7 +270,7 @@ static void overwritten_stretches_never_end_the_process(void **state)
     (void)state;
     uint64_t seed = 21;
     char *copy = malloc(good_bytes);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 150; round++) {
         memcpy(copy, good, good_bytes);
         size_t count = 1 + next_random(&seed) % (round % 2 ? 64 : 9000);
         size_t to = next_random(&seed) % (good_bytes - count);

@@ -253,7 +253,7 @@ static void use_in_fork(void *context)
         _exit(1);
     tuning_db_batch_destroy(batch);
     tuning_db_close(db);
-    exit(0);
+    _exit(0);
 }
 
 static int fork_while_reading(const struct sample *sample, void *context)

@@ -115,8 +115,12 @@ static void *read_records(void *context)
         for (unsigned i = 0; i < WRITERS; i++)
             expected += atomic_load(&acknowledged[i]) / SHAPES;
         struct best best;
-        if (tuning_db_walk_samples(db, &sample.key, check_whole, &found, &err) != 0 ||
-            found < expected || tuning_db_best(db, &sample.key, NULL, &best, &err) < 0) {
+        int status = tuning_db_walk_samples(db, &sample.key, check_whole, &found, &err);
+        if (status == 0)
+            status = tuning_db_best(db, &sample.key, NULL, &best, &err);
+        if (status == 0)
+            best_finish(&best);
+        if (status < 0 || found < expected) {
             fprintf(stderr, "reader: %u of %u: %s\n", found, expected, err.text);
             abort();
         }
