@@ -24,8 +24,9 @@ const int64_t *sample_row(const struct sample_set *set, size_t index)
     return set->values + index * set->params;
 }
 
-static void add_row(struct sample_set *set, const int64_t *values)
+void sample_add(struct sample_set *set, const struct manifest *manifest, const int64_t *values)
 {
+    set->params = manifest->param_count;
     if (set->count == set->room) {
         set->room = set->room ? 2 * set->room : 64;
         set->values = realloc(set->values, set->room * set->params * sizeof *values);
@@ -33,12 +34,6 @@ static void add_row(struct sample_set *set, const int64_t *values)
             abort();
     }
     memcpy(set->values + set->count++ * set->params, values, set->params * sizeof *values);
-}
-
-static void begin_set(struct sample_set *set, const struct manifest *manifest)
-{
-    memset(set, 0, sizeof *set);
-    set->params = manifest->param_count;
 }
 
 /* Fills the slots of params and derived values. Params-only constraints read no others, but a
@@ -70,7 +65,7 @@ void sample_valid(const struct manifest *manifest, struct sample_set *out)
 {
     int64_t slots[MANIFEST_MAX_SLOTS], values[MANIFEST_MAX_PARAMS];
     size_t at[MANIFEST_MAX_PARAMS] = {0};
-    begin_set(out, manifest);
+    memset(out, 0, sizeof *out);
     clear_slots(manifest, slots);
     for (;;) {
         bool is_valid = true;
@@ -81,7 +76,7 @@ void sample_valid(const struct manifest *manifest, struct sample_set *out)
             if (manifest->constraints[c].params_only)
                 is_valid = holds(manifest, c, slots);
         if (is_valid)
-            add_row(out, values);
+            sample_add(out, manifest, values);
         size_t p = manifest->param_count;
         while (p > 0 && ++at[p - 1] == manifest->params[p - 1].value_count)
             at[--p] = 0;
@@ -94,7 +89,7 @@ void sample_broken(const struct manifest *manifest, size_t constraint, size_t co
     struct sample_set *out)
 {
     int64_t slots[MANIFEST_MAX_SLOTS], values[MANIFEST_MAX_PARAMS];
-    begin_set(out, manifest);
+    memset(out, 0, sizeof *out);
     clear_slots(manifest, slots);
     for (size_t tries = 0; tries < 100000 && out->count < count; tries++) {
         for (size_t p = 0; p < manifest->param_count; p++) {
@@ -107,7 +102,7 @@ void sample_broken(const struct manifest *manifest, size_t constraint, size_t co
             if (c != constraint && manifest->constraints[c].params_only)
                 is_wanted = holds(manifest, c, slots);
         if (is_wanted)
-            add_row(out, values);
+            sample_add(out, manifest, values);
     }
 }
 
@@ -149,7 +144,7 @@ void sample_pairs(const struct manifest *manifest, const struct sample_set *all,
     unsigned char *seen = calloc(PAIR_SPACE, 1);
     if (!seen)
         abort();
-    begin_set(out, manifest);
+    memset(out, 0, sizeof *out);
     size_t scan = 0; /* rows before it hold nothing new */
     while (scan < all->count) {
         size_t best = scan, best_new = new_pairs(manifest, sample_row(all, scan), seen, false);
@@ -166,7 +161,7 @@ void sample_pairs(const struct manifest *manifest, const struct sample_set *all,
             }
         }
         new_pairs(manifest, sample_row(all, best), seen, true);
-        add_row(out, sample_row(all, best));
+        sample_add(out, manifest, sample_row(all, best));
     }
     free(seen);
 }

@@ -14,6 +14,9 @@ struct sample_set {
 void sample_finish_set(struct sample_set *set);
 const int64_t *sample_row(const struct sample_set *set, size_t index);
 
+/* Adds a copy of a row; an empty set takes the manifest's number of params. */
+void sample_add(struct sample_set *set, const struct manifest *manifest, const int64_t *values);
+
 /* Every assignment for which all params-only constraints hold. */
 void sample_valid(const struct manifest *manifest, struct sample_set *out);
 
