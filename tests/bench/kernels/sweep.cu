@@ -3,12 +3,12 @@
 // nor manifest.
 //
 //   nvcc -O2 -std=c++17 -arch=sm_90 sweep.cu -o sweep -lnvrtc -lcublas -lcuda
-//   ./sweep KERNELS_SRC [gemm|transpose|reduce|check]... [--top N]
+//   ./sweep KERNELS_SRC [gemm|transpose|reduce|check|large]... [--top N]
 //
 // All configurations are compiled first, by one thread per core. Each is checked on small awkward
 // shapes, then timed: L2 flushed by a memset, two events, the median of RUNS launches; a candidate
 // far behind after two launches is dropped. `check` only runs one configuration per variant on
-// small shapes, for compute-sanitizer.
+// small shapes, for compute-sanitizer; `large` one on matrices of more than 2^31 elements.
 #include <cub/cub.cuh>
 #include <cublas_v2.h>
 #include <cuda.h>
@@ -203,13 +203,15 @@ __global__ void fill(float *to, i64 count, unsigned seed)
     }
 }
 
-// worst = max |x - ref| / (factor * scale), as float bits; NaN counts as infinite.
+// worst = max |x - ref| / (factor * scale), as float bits. NaN must meet NaN, an infinity the same
+// one; else the error counts as infinite.
 __global__ void compare(const float *x, const double *ref, const double *scale, double factor,
     i64 count, unsigned *worst)
 {
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count;
          i += (i64)gridDim.x * blockDim.x) {
-        const double error = fabs(x[i] - ref[i]) / (factor * scale[i] + 1e-300);
+        const bool is_same = isnan(ref[i]) ? isnan(x[i]) : isinf(ref[i]) && x[i] == ref[i];
+        const double error = is_same ? 0 : fabs(x[i] - ref[i]) / (factor * scale[i] + 1e-300);
         atomicMax(worst, error <= 1e30 ? __float_as_uint((float)error) : 0x7f800000u);
     }
 }
@@ -266,8 +268,6 @@ static bool gemm_valid(const config &c, const shape &s, int sms)
         return false;
     if ((c.at("BM") > 32 && c.at("BM") >= 2 * s.M) || (c.at("BN") > 32 && c.at("BN") >= 2 * s.N))
         return false;
-    if (c.at("GROUP") > 1 && ceildiv(s.M, c.at("BM")) == 1)
-        return false;
     return split == 1 || (split * c.at("BK") <= s.K && tiles * split <= 4 * sms);
 }
 
@@ -320,7 +320,8 @@ static void expand(const grid &g, size_t at, config &c,
 static bool gemm_params_valid(const config &c)
 {
     const int threads = c.at("BM") / c.at("TM") * (c.at("BN") / c.at("TN"));
-    return threads >= 64 && threads <= 512 && !(c.at("SWIZZLE") && c.at("PAD")) &&
+    return threads >= 64 && threads <= 512 && c.at("UNROLL") <= c.at("BK") &&
+           !(c.at("SWIZZLE") && c.at("PAD")) &&
            c.at("MIN_BLOCKS") * threads * c.at("TM") * c.at("TN") <= 40960;
 }
 
@@ -363,27 +364,21 @@ static void gemm(int sms)
     std::vector<build> builds, reference = {{"gemm.cu", {{"TUNE_REFERENCE", 1}}, {}, NULL}};
     config c;
     auto keep = [](const config &c) {
-        const bool is_plain = c.at("VEC") == 4 && c.at("STAGES") == 2 && c.at("GROUP") == 1;
-        if (!is_plain && c.at("UNROLL") != 8)
-            return false;
-        if (c.at("GROUP") == 8 && (c.at("BK") == 32 || c.at("VEC") == 1 || c.at("STAGES") == 1))
-            return false;
         if (c.at("VEC") == 1 && c.at("STAGES") == 1)
             return false;
-        return gemm_params_valid(c) && c.at("UNROLL") <= c.at("BK") &&
-               (c.at("PAD") || c.at("SWIZZLE"));
+        return gemm_params_valid(c);
     };
     const grid large = {{"VARIANT", {1}}, {"BM", {64, 128, 256}}, {"BN", {64, 128, 256}},
-        {"BK", {8, 16, 32}}, {"TM", {8}}, {"TN", {8, 16}}, {"PAD", {0, 4}}, {"SWIZZLE", {0, 1}},
-        {"VEC", {1, 4}}, {"STAGES", {1, 2}}, {"LANES", {0, 1}}, {"GROUP", {1, 8}}, {"SPLIT_K", {1}},
-        {"UNROLL", {4, 8, 16}}, {"MIN_BLOCKS", {1, 2}}};
-    const grid small = {{"VARIANT", {1}}, {"BM", {32, 64, 128}}, {"BN", {32, 64, 128}},
-        {"BK", {8, 16, 32}}, {"TM", {4, 8}}, {"TN", {4, 8}}, {"PAD", {0}}, {"SWIZZLE", {1}},
-        {"VEC", {4}}, {"STAGES", {2}}, {"LANES", {1}}, {"GROUP", {1}}, {"SPLIT_K", {1, 4, 32}},
-        {"UNROLL", {8}}, {"MIN_BLOCKS", {1}}};
+        {"BK", {8, 16, 32}}, {"TM", {8}}, {"TN", {8, 16}}, {"PAD", {0, 1, 4}}, {"SWIZZLE", {0, 1}},
+        {"VEC", {1, 4}}, {"STAGES", {1, 2}}, {"SPLIT_K", {1}}, {"UNROLL", {8, 16}},
+        {"MIN_BLOCKS", {1, 2}}};
+    const grid small = {{"VARIANT", {1}}, {"BM", {16, 32, 64}}, {"BN", {32, 64, 128}},
+        {"BK", {16, 32}}, {"TM", {4, 8}}, {"TN", {4, 8}}, {"PAD", {0}}, {"SWIZZLE", {1}},
+        {"VEC", {4}}, {"STAGES", {2}}, {"SPLIT_K", {1, 4, 8, 32, 128}}, {"UNROLL", {8, 16}},
+        {"MIN_BLOCKS", {1}}};
     const grid naive = {{"VARIANT", {0}}, {"BM", {64}}, {"BN", {64}}, {"BK", {8}}, {"TM", {4}},
-        {"TN", {4}}, {"PAD", {0}}, {"SWIZZLE", {0}}, {"VEC", {1}}, {"STAGES", {1}}, {"LANES", {0}},
-        {"GROUP", {1}}, {"SPLIT_K", {1}}, {"UNROLL", {8}}, {"MIN_BLOCKS", {1}}};
+        {"TN", {4}}, {"PAD", {0}}, {"SWIZZLE", {0}}, {"VEC", {1}}, {"STAGES", {1}},
+        {"SPLIT_K", {1}}, {"UNROLL", {8}}, {"MIN_BLOCKS", {1}}};
     expand(large, 0, c, keep, "gemm.cu", builds);
     expand(small, 0, c, gemm_params_valid, "gemm.cu", builds);
     expand(naive, 0, c, gemm_params_valid, "gemm.cu", builds);
@@ -396,8 +391,6 @@ static void gemm(int sms)
     for (const shape &s : std::vector<shape>{{4096, 4096, 4096}, {4095, 4095, 4095},
              {1024, 1024, 1024}, {16, 4096, 4096}, {64, 64, 262144}})
         gemm_time(builds, s, sms, blas);
-    builds.erase(builds.begin() + 1, builds.end());
-    gemm_check(builds, reference[0], {{4096, 4096, 4096}}, sms);
     cublasDestroy(blas);
 }
 
@@ -564,12 +557,12 @@ static void check_variants(int sms)
     config c;
     const grid tiled = {{"VARIANT", {1}}, {"BM", {64}}, {"BN", {32}}, {"BK", {8}}, {"TM", {4}},
         {"TN", {4}}, {"PAD", {0, 1}}, {"SWIZZLE", {0, 1}}, {"VEC", {1, 4}}, {"STAGES", {1, 2}},
-        {"LANES", {1}}, {"GROUP", {8}}, {"SPLIT_K", {1, 4}}, {"UNROLL", {8}}, {"MIN_BLOCKS", {1}}};
+        {"SPLIT_K", {1, 4}}, {"UNROLL", {8}}, {"MIN_BLOCKS", {1}}};
     expand(tiled, 0, c, gemm_params_valid, "gemm.cu", gemms);
     gemms.push_back({"gemm.cu",
         {{"VARIANT", 0}, {"BM", 64}, {"BN", 64}, {"BK", 8}, {"TM", 4}, {"TN", 4}, {"PAD", 0},
-            {"SWIZZLE", 0}, {"VEC", 1}, {"STAGES", 1}, {"LANES", 0}, {"GROUP", 1}, {"SPLIT_K", 1},
-            {"UNROLL", 8}, {"MIN_BLOCKS", 1}},
+            {"SWIZZLE", 0}, {"VEC", 1}, {"STAGES", 1}, {"SPLIT_K", 1}, {"UNROLL", 8},
+            {"MIN_BLOCKS", 1}},
         {}, NULL});
     for (auto &b : transpose_builds())
         if (b.defines["VARIANT"] == 0 ||
@@ -584,16 +577,59 @@ static void check_variants(int sms)
     compile_all(reduces);
     compile_all(references);
     gemm_check(gemms, references[0], {{71, 45, 67}, {72, 44, 68}}, sms);
+    // NaN and infinity reach the elements that they should, and no others.
+    const float special[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3; i++)
+        RT(cudaMemcpy(A + 68 * (3 + 20 * i) + 5 + i, &special[i], 4, cudaMemcpyHostToDevice));
+    gemm_check(gemms, references[0], {{72, 44, 68}, {71, 45, 67}}, sms);
     transpose_check(transposes, {{70, 45, 1}, {72, 44, 1}});
+    reduce_check(reduces, references[1], {300, 10007}, sms); // NaN
+    fill<<<4096, 256>>>(A, 1 << 22, 1);
+    RT(cudaMemcpy(A + 77, &special[2], 4, cudaMemcpyHostToDevice));
+    reduce_check(reduces, references[1], {300, 10007}, sms); // -infinity
+    fill<<<4096, 256>>>(A, 1 << 22, 1);
     reduce_check(reduces, references[1], {10007, 1000003}, sms);
     printf("checked %zu gemm, %zu transpose, %zu reduce\n", gemms.size(), transposes.size(),
         reduces.size());
 }
 
+// --- more than 2^31 elements
+// ----------------------------------------------------------------------
+
+static const size_t LARGE_FLOATS = ((size_t)1 << 31) + (1 << 24);
+
+static config defaults_of(const char *kernel)
+{
+    if (!strcmp(kernel, "transpose"))
+        return {{"VARIANT", 1}, {"TILE", 128}, {"ROWS", 32}, {"VEC", 1}, {"LAYOUT", 2}};
+    if (!strcmp(kernel, "reduce"))
+        return {{"VARIANT", 2}, {"BLOCK", 512}, {"ITEMS", 32}, {"VEC", 4}, {"BLOCKS_PER_SM", 4}};
+    return {{"VARIANT", 1}, {"BM", 64}, {"BN", 128}, {"BK", 16}, {"TM", 8}, {"TN", 8}, {"PAD", 4},
+        {"SWIZZLE", 0}, {"VEC", 1}, {"STAGES", 2}, {"SPLIT_K", 1}, {"UNROLL", 8},
+        {"MIN_BLOCKS", 2}};
+}
+
+static void check_large(int sms)
+{
+    std::vector<build> builds;
+    for (const char *kernel : {"gemm", "transpose", "reduce"}) {
+        builds.push_back({std::string(kernel) + ".cu", defaults_of(kernel), {}, NULL});
+        builds.push_back({std::string(kernel) + ".cu", {{"TUNE_REFERENCE", 1}}, {}, NULL});
+    }
+    compile_all(builds);
+    std::vector<build> gemms = {builds[0]}, transposes = {builds[2]}, reduces = {builds[4]};
+    gemm_check(gemms, builds[1], {{(1 << 20) + 1, 33, 2049}, {33, (1 << 20) + 1, 2049}}, sms);
+    gemm_check(gemms, builds[1], {{66000, 32551, 5}}, sms); // C alone
+    transpose_check(transposes, {{46341, 46349, 1}, {((i64)1 << 31) + 5, 1, 1}, {3, 715827885, 1}});
+    reduce_check(reduces, builds[5], {((i64)1 << 31) + 12345}, sms);
+    printf("checked more than 2^31 elements\n");
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: sweep KERNELS_SRC [gemm|transpose|reduce|check]... [--top N]\n");
+        fprintf(
+            stderr, "usage: sweep KERNELS_SRC [gemm|transpose|reduce|check|large]... [--top N]\n");
         return 2;
     }
     source_dir = argv[1];
@@ -601,14 +637,16 @@ int main(int argc, char **argv)
     RT(cudaGetDeviceProperties(&device, 0));
     arch_option = "--gpu-architecture=sm_" + std::to_string(device.major * 10 + device.minor);
     const bool is_small = std::string(argv[2]) == "check";
-    const size_t floats = is_small ? 1 << 22 : (size_t)1 << 28;
+    const bool is_large = std::string(argv[2]) == "large";
+    const size_t floats = is_small ? 1 << 22 : is_large ? LARGE_FLOATS : (size_t)1 << 28;
+    const size_t doubles = is_large ? LARGE_FLOATS : floats / 4;
     RT(cudaMalloc(&flush_buffer, is_small ? 4 : FLUSH_BYTES));
     RT(cudaMalloc(&A, floats * 4));
     RT(cudaMalloc(&B, floats * 4));
     RT(cudaMalloc(&C, floats * 4));
-    RT(cudaMalloc(&partial, floats * 4));
-    RT(cudaMalloc(&ref, floats / 4 * 8));
-    RT(cudaMalloc(&scale, floats / 4 * 8));
+    RT(cudaMalloc(&partial, is_large ? 1 << 20 : floats * 4));
+    RT(cudaMalloc(&ref, doubles * 8));
+    RT(cudaMalloc(&scale, doubles * 8));
     RT(cudaMalloc(&scratch_sums, 1024 * 8));
     RT(cudaMalloc(&scratch_squares, 1024 * 8));
     RT(cudaMalloc(&result, 4));
@@ -631,6 +669,8 @@ int main(int argc, char **argv)
             reduce(device.multiProcessorCount);
         else if (what == "check")
             check_variants(device.multiProcessorCount);
+        else if (what == "large")
+            check_large(device.multiProcessorCount);
     }
     printf("%d wrong results\n", failures);
     return failures != 0;
