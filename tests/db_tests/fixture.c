@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,10 @@ int run_in_child(void (*body)(void *context), void *context)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        /* cmocka's handlers would go on with the tests in the child. */
+        static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+        for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++)
+            signal(fatal[i], SIG_DFL);
         body(context);
         _exit(0);
     }
