@@ -330,7 +330,7 @@ static bool write_inputs(struct compile *c)
 static const char *host_compiler(void)
 {
     const char *named = getenv("TUNE_HOST_CXX");
-    return named && *named ? named : "c++";
+    return named && *named ? named : "g++";
 }
 
 /* Messages of the compiler must be English whatever the user speaks. */
@@ -531,8 +531,8 @@ static enum nvrtc_result build(struct compile *c)
         "-fno-threadsafe-statics", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables",
         "-fno-math-errno", "-fno-ident", "-frandom-seed=0", "-fsanitize=thread",
         "--param=tsan-instrument-func-entry-exit=0", "-fdiagnostics-color=never",
-        "-fno-diagnostics-show-caret", "-fno-diagnostics-show-option",
-        "-Wl,-Bsymbolic,--build-id=none,-z,defs,-z,noexecstack", "tune_stage.cc"};
+        "-fno-diagnostics-show-option", "-Wl,-Bsymbolic,--build-id=none,-z,defs,-z,noexecstack",
+        "tune_stage.cc"};
     add(c->build, &c->build_count, host_compiler());
     add(c->build, &c->build_count, c->standard);
     add(c->build, &c->build_count, string(c, "-ffile-prefix-map=%s=.", c->folder));
@@ -617,8 +617,7 @@ static enum nvrtc_result compile(struct compile *c, int count, const char *const
     if (!library_folder(c->library_folder))
         return NVRTC_ERROR_INTERNAL_ERROR;
     const char *const head[] = {host_compiler(), "-E", c->standard, "-fdiagnostics-color=never",
-        "-fno-diagnostics-show-caret", "-I", c->library_folder, "-I.", "-include", "tune_cuda.h",
-        "-include", "tune_macros.h"};
+        "-I", c->library_folder, "-I.", "-include", "tune_cuda.h", "-include", "tune_macros.h"};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         add(c->preprocess, &c->preprocess_count, head[i]);
     enum nvrtc_result result = take_options(c, count, options);
