@@ -9,7 +9,6 @@
 #include <xxhash.h>
 
 #define HEADER_BYTES 20
-static const char magic[4] = {'T', 'U', 'N', 'E'};
 
 enum record_kind { KIND_SAMPLE = 1, KIND_BEST, KIND_BLOB };
 
@@ -317,7 +316,7 @@ static void best_fields(struct codec *codec, struct best *best)
 
 static void seal(uint8_t *bytes, enum record_kind kind, size_t payload_bytes)
 {
-    memcpy(bytes, magic, sizeof magic);
+    memcpy(bytes, RECORD_MAGIC, 4);
     store_le(bytes + 4, RECORD_VERSION, 2);
     store_le(bytes + 6, kind, 2);
     store_le(bytes + 8, payload_bytes, 4);
@@ -327,7 +326,7 @@ static void seal(uint8_t *bytes, enum record_kind kind, size_t payload_bytes)
 static int unseal(const uint8_t *bytes, size_t length, enum record_kind kind,
     const uint8_t **payload, size_t *payload_bytes, struct tune_error *err)
 {
-    if (length < HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
+    if (length < HEADER_BYTES || memcmp(bytes, RECORD_MAGIC, 4) != 0)
         return tune_fail(err, TUNE_EDAMAGED, "these %zu bytes are not a record", length);
     unsigned version = (unsigned)load_le(bytes + 4, 2);
     if (version != RECORD_VERSION)
@@ -343,6 +342,14 @@ static int unseal(const uint8_t *bytes, size_t length, enum record_kind kind,
     if (load_le(bytes + 12, 8) != XXH3_64bits(*payload, *payload_bytes))
         return tune_fail(err, TUNE_EDAMAGED, "the record's checksum does not match");
     return 0;
+}
+
+size_t record_length(const void *bytes, size_t room)
+{
+    if (room < HEADER_BYTES || memcmp(bytes, RECORD_MAGIC, 4) != 0)
+        return 0;
+    size_t length = HEADER_BYTES + load_le((const uint8_t *)bytes + 8, 4);
+    return length <= room ? length : 0;
 }
 
 /* A private copy of a record's payload, ready to be read; never empty, for malloc's sake. */

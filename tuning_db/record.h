@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #define RECORD_VERSION 1
+#define RECORD_MAGIC "TUNE"
 
 /* X(name, word): what became of a candidate. The words are in the protocol. */
 #define OUTCOMES(X)                                                                                \
@@ -127,5 +128,9 @@ void *blob_encode(const void *bytes, size_t count, size_t *length);
 /* Points *payload into bytes. A blob holds at most 4 GiB - 1. */
 int blob_decode(
     const void *bytes, size_t length, const void **payload, size_t *count, struct tune_error *err);
+
+/* The whole length of the record that starts at `bytes`, by its header; 0 when there is none or
+ * when it is longer than `room`. */
+size_t record_length(const void *bytes, size_t room);
 
 #endif

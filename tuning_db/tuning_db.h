@@ -23,10 +23,10 @@
  * A handle belongs to the process that opened it; in a forked child every call fails. One process
  * opens a folder once.
  *
- * The value of samples is append-only: a key once written is never overwritten by put_batch
- * (writing the same (key, config, GPU, run) again is reported as "already there"), except that a
- * row with is_final false may be replaced by a later attempt. A damaged value counts as absent, is
- * counted in tuning_db_stats, and may be overwritten. */
+ * The value of samples is append-only: a key once written is never overwritten by a batch
+ * (writing the same (key, config, GPU, run) again counts as a duplicate of the batch), except that
+ * a row with is_final false may be replaced by a later attempt. A damaged value counts as absent,
+ * is counted in tuning_db_stats, and may be overwritten. */
 #ifndef TUNE_TUNING_DB_H
 #define TUNE_TUNING_DB_H
 
@@ -122,5 +122,13 @@ int tuning_db_stats(struct tuning_db *db, struct tuning_db_stats *stats, struct 
 
 /* Full check: every value of every database decodes. Counts damaged entries. */
 int tuning_db_check(struct tuning_db *db, size_t *damaged, struct tune_error *err);
+
+/* Searches the data file of a database that cannot be opened (or is closed) for samples and hands
+ * out each sound one, whatever state its structure is in; reads only. The same row may come several
+ * times, and an attempt that was later replaced beside its successor: putting them all into a new
+ * database, which keeps the first final one of each, and refreshing their keys makes the samples
+ * and best rows anew. Callback as in the walks. */
+int tuning_db_salvage(const char *dir, int (*on_sample)(const struct sample *sample, void *context),
+    void *context, struct tune_error *err);
 
 #endif

@@ -285,6 +285,40 @@ static void overwritten_stretches_never_end_the_process(void **state)
     free(copy);
 }
 
+static int put_salvaged(const struct sample *sample, void *context)
+{
+    put_sample_now(context, sample);
+    return 0;
+}
+
+/* All branches of the trees are gone. */
+static void samples_are_salvaged_from_a_file_that_is_refused(void **state)
+{
+    (void)state;
+    char *copy = malloc(good_bytes);
+    memcpy(copy, good, good_bytes);
+    for (size_t page = 2; page < good_bytes / 4096; page++) {
+        if (copy[4096 * page + 10] == 1) /* a branch */
+            memset(copy + 4096 * page, 0, 4096);
+    }
+    write_file(path_in(DATA), copy, good_bytes);
+    free(copy);
+    refuse_db(TUNE_EDAMAGED, "damaged");
+    struct tune_error err = {.code = TUNE_OK};
+    struct tuning_db *new_db = tuning_db_open(path_in("new"), NULL, &err);
+    assert_non_null(new_db);
+    assert_int_equal(tuning_db_salvage(path_in("db"), put_salvaged, new_db, &err), 0);
+    struct tuning_db_stats stats;
+    struct best best;
+    assert_int_equal(tuning_db_stats(new_db, &stats, NULL), 0);
+    assert_int_equal(stats.samples, ROWS);
+    assert_int_equal(tuning_db_best(new_db, &gemm_key, NULL, &best, NULL), 0);
+    assert_string_equal(best.config, "BM=0");
+    best_finish(&best);
+    tuning_db_close(new_db);
+    assert_int_equal(tuning_db_salvage(path_in("none"), put_salvaged, NULL, &err), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +333,7 @@ int main(void)
         cmocka_unit_test(other_files_are_called_foreign),
         cmocka_unit_test(a_folder_fifo_or_link_as_data_file_is_refused),
         cmocka_unit_test(flipped_bits_never_end_the_process),
+        cmocka_unit_test(samples_are_salvaged_from_a_file_that_is_refused),
         cmocka_unit_test(overwritten_stretches_never_end_the_process),
     };
     return cmocka_run_group_tests(tests, setup_group, teardown_group);
