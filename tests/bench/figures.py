@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The figures tunerd is held to, measured in one go: figures.py PREFIX OUT_FOLDER [part ...]
+
+PREFIX is an installed tree (cmake --install). Each part has a daemon, a socket and a database of its own, in a
+temporary folder; NVRTC's disk cache is off. Prints a table and writes OUT_FOLDER/figures.json. Parts:
+    cold     270 gemm configurations at 1024^3, the daemon started a moment before
+    warm     the same with workers started and NVRTC loaded; then 1024x1024x512 with cached cubins
+    gemm     gemm f32 at 4096^3      transpose   f32 at 8192^2      reduce   f32 sum of 2^28
+    faults   planted faults: what each costs, and when the next candidate was measured
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SPACE_270 = ["--strategy", "exhaustive"] + [
+    word
+    for text in ("BM=32,64,128", "BN=32,64,128", "BK=8,16,32", "TM=4,8", "TN=4,8", "PAD=0,1,4",
+                 "VARIANT=tiled", "SWIZZLE=none", "VEC=1", "STAGES=2", "SPLIT_K=1", "UNROLL=8",
+                 "MIN_BLOCKS=1")
+    for word in ("--param", text)
+]
+
+
+class Daemon:
+    """A daemon of its own in a temporary folder; as a context manager it is ended and removed."""
+
+    def __init__(self, prefix, plugins=None):
+        self.prefix = prefix
+        self.folder = tempfile.mkdtemp(prefix="tunerd-bench-")
+        self.socket = self.folder + "/s"
+        command = [prefix + "/bin/tunerd", "--foreground", "--socket", self.socket,
+                   "--db", self.folder + "/db", "--log", self.folder + "/log"]
+        if plugins:
+            command += ["--plugins", plugins]
+        self.process = subprocess.Popen(command)
+        self.log = self.folder + "/log"
+        limit = time.monotonic() + 20
+        while not os.path.exists(self.socket):
+            if self.process.poll() is not None or time.monotonic() > limit:
+                raise SystemExit("tunerd did not start:\n" + open(self.log).read())
+            time.sleep(0.005)
+
+    def ctl(self, *words, check=True):
+        run = subprocess.run([self.prefix + "/bin/tunectl", "--socket", self.socket, "--json", *words],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if check and run.returncode != 0:
+            raise SystemExit(f"tunectl {' '.join(words)}: {run.stderr[-2000:]}\n{run.stdout[-2000:]}\n"
+                             + open(self.log).read()[-4000:])
+        return json.loads(run.stdout)
+
+    def sweep(self, *words, check=True):
+        begun = time.monotonic()
+        result = self.ctl("sweep", *words, "--no-cache", check=check)
+        result["client_wall_s"] = time.monotonic() - begun
+        return result
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+        shutil.rmtree(self.folder)
+
+
+def line(what, value, target=""):
+    print(f"{what:<58} {value:>24}   {target}", flush=True)
+
+
+def tell_sweep(what, result, target=""):
+    counts = {k: v for k, v in result["counts"].items() if v}
+    line(what, f"{result['client_wall_s']:.2f} s", f"{target}  {counts}")
+
+
+def part_cold(prefix):
+    with Daemon(prefix) as daemon:
+        result = daemon.sweep("gemm", "--shape", "M=1024,N=1024,K=1024", *SPACE_270)
+    tell_sweep("270 gemm configurations, daemon cold", result)
+    return result
+
+
+def part_warm(prefix):
+    with Daemon(prefix) as daemon:
+        daemon.sweep("reduce", "--shape", "N=1000003", "--strategy", "random", "--budget", "evals=64",
+                     "--seed", "1")
+        first = daemon.sweep("gemm", "--shape", "M=1024,N=1024,K=1024", *SPACE_270)
+        second = daemon.sweep("gemm", "--shape", "M=1024,N=1024,K=512", *SPACE_270)
+        log = open(daemon.log).read()
+    tell_sweep("270 gemm configurations, daemon warm", first, "<= 10 s")
+    line("  best", f"{first['best']['median_ns'] / 1e3:.1f} us", json.dumps(first["best"]["config"]))
+    tell_sweep("then 1024x1024x512, cubins cached", second, "<= 2 s")
+    return {"first": first, "second": second, "log": log[-3000:]}
+
+
+def part_gemm(prefix):
+    with Daemon(prefix) as daemon:
+        result = daemon.sweep("gemm", "--shape", "M=4096,N=4096,K=4096", "--strategy", "random",
+                              "--budget", "evals=1000,seconds=90", "--seed", "1")
+    tell_sweep("gemm f32 4096^3 sweep", result)
+    line("  best", f"{result['tflops']:.1f} TFLOP/s", ">= 38  " + json.dumps(result["best"]["config"]))
+    return result
+
+
+def part_transpose(prefix):
+    with Daemon(prefix) as daemon:
+        result = daemon.sweep("transpose", "--shape", "M=8192,N=8192")
+    tell_sweep("transpose f32 8192^2 sweep", result)
+    line("  best", f"{result['gbs'] / 1e3:.2f} TB/s", ">= 3.6  " + json.dumps(result["best"]["config"]))
+    return result
+
+
+def part_reduce(prefix):
+    with Daemon(prefix) as daemon:
+        result = daemon.sweep("reduce", "--shape", f"N={2 ** 28}")
+    tell_sweep("reduce f32 sum of 2^28 sweep", result)
+    line("  best", f"{result['gbs'] / 1e3:.2f} TB/s", ">= 4.2  " + json.dumps(result["best"]["config"]))
+    return result
+
+
+def part_faults(prefix):
+    deadline_ms = 1000
+    with Daemon(prefix, plugins=HERE + "/../gpu/plugins") as daemon:
+        result = daemon.sweep("faults", "--strategy", "exhaustive", "--deadline-ms", str(deadline_ms))
+        rows = daemon.ctl("records", "faults", "--limit", "1000")
+    tell_sweep("planted faults", result)
+    rows = sorted((r for r in rows if r["run"].endswith("/search")), key=lambda r: r["time"])
+    gaps = {}
+    for before, row in zip(rows, rows[1:]):
+        if row["outcome"] in ("crashed", "timeout"):
+            gaps.setdefault(row["outcome"] + " itself", []).append(row["time"] - before["time"])
+        if before["outcome"] in ("crashed", "timeout") and row["outcome"] in ("ok", "wrong_result"):
+            gaps.setdefault("next after " + before["outcome"], []).append(row["time"] - before["time"])
+    for name, values in sorted(gaps.items()):
+        target = {"timeout itself": f"<= {deadline_ms + 1000} ms", "next after crashed": "<= 1000 ms"}
+        line(f"  {name}", f"{max(values)} ms at most", target.get(name, ""))
+    return {"result": result, "gaps_ms": gaps}
+
+
+PARTS = {name[5:]: function for name, function in list(globals().items()) if name.startswith("part_")}
+
+
+def main():
+    prefix, out = os.path.abspath(sys.argv[1]), sys.argv[2]
+    wanted = sys.argv[3:] or list(PARTS)
+    os.makedirs(out, exist_ok=True)
+    figures = {"date": time.strftime("%Y-%m-%d"), "parts": {}}
+    with Daemon(prefix) as daemon:
+        deadline = time.monotonic() + 20
+        while not daemon.ctl("devices") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        figures["devices"] = daemon.ctl("devices")
+        figures["compiler"] = None
+    for device in figures["devices"]:
+        line(device["name"], device["arch"], f"driver {device['driver']}")
+    for name in wanted:
+        try:
+            figures["parts"][name] = PARTS[name](prefix)
+        except SystemExit as failure:
+            print(f"{name} FAILED: {failure}")
+        with open(out + "/figures.json", "w") as file:
+            json.dump(figures, file, indent=1)
+
+
+main()
