@@ -39,11 +39,6 @@ enum {
 
 enum need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
 
-struct CUctx_st {
-    int device; /* as seen through CUDA_VISIBLE_DEVICES */
-    int uses;
-};
-
 struct CUfunc_st {
     struct CUmod_st *module;
     const struct loaded_kernel *kernel;
@@ -101,7 +96,9 @@ unsigned begin(const char *name, enum need need);
 void set_sticky(unsigned error, bool in_every_call);
 unsigned sticky_error(void);
 
-/* The current device's ordinal in the scenario, and what it is. */
+/* Makes the list of devices that may be seen; their number. */
+int devices_choose(void);
+/* The current device's ordinal in the scenario (-1 without a context), and what it is. */
 int current_device(void);
 const struct scenario_device *current_scenario_device(void);
 void note_launch(const struct CUfunc_st *function);
@@ -112,9 +109,18 @@ bool is_device_range(uintptr_t address, size_t bytes);
 void module_keep(struct CUmod_st *module);
 void module_drop(struct CUmod_st *module);
 
-/* stream.c: does the work now, or adds it to the graph that the stream captures. */
-unsigned stream_submit(struct CUstream_st *stream, struct node *node);
-bool stream_is_capturing(const struct CUstream_st *stream);
+/* The stream that a handle means: NULL and the driver's small numbers are the default one. */
+struct CUstream_st *stream_of(struct CUstream_st *stream);
+bool stream_is_default(const struct CUstream_st *stream);
+bool stream_is_capturing(struct CUstream_st *stream);
+
+/* graph.c: does the work now, or adds it to the graph that the stream captures. */
+unsigned stream_submit(struct CUstream_st *stream, const struct node *node);
+void graph_clear(struct CUgraph_st *graph);
+
+/* launch.c: does a piece of work, and the model's clock. */
+void do_node(const struct node *node);
+double clock_now_ns(void);
 int function_blocks_per_sm(
     const struct CUfunc_st *function, uint32_t threads, uint32_t dynamic_shared);
 

@@ -1,9 +1,7 @@
 #include "fibre.h"
-#include "memory.h"
+#include "run.h"
 #include "switch.h"
 
-#include <dlfcn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,190 +9,14 @@
 
 #define STACK_BYTES ((size_t)128 * 1024)
 #define PAGE_BYTES ((size_t)4096)
-#define WORDS (FIBRE_BLOCK_THREADS / 64)
-#define USES 64 /* ranges of a launch that are told apart; more share the last tag */
 
-enum { ERROR_ILLEGAL_ADDRESS = 700, ERROR_MISALIGNED_ADDRESS = 716, ERROR_LAUNCH_FAILED = 719 };
-
-enum wait { WAIT_NOT, WAIT_BARRIER, WAIT_WARP, WAIT_GRID };
-
-struct fibre {
-    void *stack; /* saved context */
-    struct image_index index;
-    enum wait wait;
-    void *pc; /* where it waits */
-};
-
-struct warp {
-    uint32_t exists, arrived;
-    uint32_t op[32], mask[32], argument[32];
-    uint64_t value[32], result[32];
-};
-
-struct block {
-    struct image_index index;
-    struct fibre *fibres;
-    uint32_t live_count;
-    uint64_t live[WORDS], ready[WORDS];
-    uint32_t waiting, predicates; /* at the barrier so far */
-    uint32_t met, met_predicates; /* at the last one */
-    uint32_t grid_waiting;
-    struct warp warps[FIBRE_BLOCK_THREADS / 32];
-    char *saved; /* its shared memory while another block runs (cooperative launches) */
-};
-
-/* The launch that is running; the driver's lock admits one. */
-static struct {
-    const struct fibre_launch *launch;
-    struct fibre_result *result;
-    struct image_hot *hot;
-    struct block *block;
-    uint32_t thread, thread_count, words;
-    void *main_stack;
-    struct image_range uses[USES];
-    uint32_t use_count, next_slot;
-} run;
+struct run run;
 
 static char *stacks; /* FIBRE_GRID_THREADS of them, made usable one by one */
 static size_t stacks_ready;
 static struct fibre fibres[FIBRE_GRID_THREADS];
 
-/* --- errors -------------------------------------------------------------------------------------
- */
-
-/* Leaves the fibre for good; what its stack held is dropped. */
-static void end_launch(void)
-{
-    void *dropped;
-    switch_stack(&dropped, run.main_stack);
-}
-
-__attribute__((format(printf, 3, 4))) static void fail_at(
-    unsigned code, void *pc, const char *format, ...)
-{
-    char line[256], text[512];
-    const struct image_index *thread = run.launch->loaded->image->thread;
-    const struct image_index *block = &run.block->index;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    loader_line(run.launch->loaded, pc, line, sizeof line);
-    fprintf(stderr, "emulator: %s: %s: %s; thread (%u, %u, %u) of block (%u, %u, %u)\n", line,
-        run.launch->kernel->image->name, text, thread->x, thread->y, thread->z, block->x, block->y,
-        block->z);
-    run.result->error = code;
-    end_launch();
-}
-
-static void fail(uint32_t code, const char *text, void *pc)
-{
-    fail_at(code, pc, "%s", text);
-}
-
-/* --- addresses ----------------------------------------------------------------------------------
- */
-
-static void merge_use(const struct image_range *range)
-{
-    for (uint32_t i = 0; i < run.use_count; i++)
-        if (run.uses[i].base == range->base) {
-            run.uses[i] = *range;
-            return;
-        }
-}
-
-/* The launch's own record of a range, which survives its being pushed out of the hooks' short list.
- */
-static struct image_range *use_of(uintptr_t base, uintptr_t bytes, uint32_t kind, bool read_only)
-{
-    for (uint32_t i = 0; i < run.use_count; i++)
-        if (run.uses[i].base == base)
-            return &run.uses[i];
-    uint32_t slot = run.use_count < USES ? run.use_count++ : USES - 1;
-    run.uses[slot] = (struct image_range){.base = base,
-        .bytes = bytes,
-        .kind = kind,
-        .read_only = read_only,
-        .written_low = UINTPTR_MAX,
-        .tag = slot};
-    return &run.uses[slot];
-}
-
-static struct image_range *put_range(uintptr_t base, uintptr_t bytes, uint32_t kind, bool read_only)
-{
-    struct image_hot *hot = run.hot;
-    uint32_t slot = hot->range_count;
-    if (slot < IMAGE_RANGES) {
-        hot->range_count++;
-    } else {
-        slot = run.next_slot++ % IMAGE_RANGES;
-        merge_use(&hot->ranges[slot]);
-    }
-    hot->ranges[slot] = *use_of(base, bytes, kind, read_only);
-    return &hot->ranges[slot];
-}
-
-static void bad_address(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
-{
-    const char *what = access == ACCESS_WRITE ? "write" : "read";
-    const struct allocation *below = memory_below(address);
-    uintptr_t shared = address - (uintptr_t)run.launch->loaded->image->dynamic_shared;
-    const struct loaded_object *object = loader_object(run.launch->loaded, address);
-    if (shared < IMAGE_DYNAMIC_SHARED_BYTES)
-        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
-            "%s of %zu bytes at offset %zu of dynamic shared memory, which has %u bytes in this "
-            "launch",
-            what, (size_t)bytes, (size_t)shared, run.launch->shared_bytes);
-    if (object && object->is_read_only)
-        fail_at(ERROR_ILLEGAL_ADDRESS, pc, "write to the constant %s", object->name);
-    if (object)
-        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
-            "%s of %zu bytes runs past the end of %s, which has %zu bytes", what, (size_t)bytes,
-            object->name, (size_t)object->bytes);
-    if (below && address - below->address < below->bytes + ((size_t)1 << 20))
-        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
-            "%s of %zu bytes at 0x%zx, which is offset %zu of a buffer of %zu bytes", what,
-            (size_t)bytes, (size_t)address, (size_t)(address - below->address), below->bytes);
-    fail_at(ERROR_ILLEGAL_ADDRESS, pc, "%s of %zu bytes at 0x%zx, which is in no buffer", what,
-        (size_t)bytes, (size_t)address);
-}
-
-/* String literals and the like, which have no symbol. */
-static bool is_image_constant(uintptr_t address, enum image_access access)
-{
-    Dl_info info;
-    const struct loaded *loaded = run.launch->loaded;
-    uintptr_t shared = address - (uintptr_t)loaded->image->dynamic_shared;
-    return access == ACCESS_READ && shared >= IMAGE_DYNAMIC_SHARED_BYTES &&
-           dladdr((void *)address, &info) && (uintptr_t)info.dli_fbase == loaded->base;
-}
-
-static struct image_range *resolve(
-    uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
-{
-    const struct allocation *allocation = memory_find(address, bytes);
-    if (allocation)
-        return put_range(allocation->address, allocation->bytes, IMAGE_GLOBAL, false);
-    const struct loaded_object *object = loader_object(run.launch->loaded, address);
-    if (object && bytes <= object->bytes - (address - object->address) &&
-        !(access == ACCESS_WRITE && object->is_read_only))
-        return put_range(object->address, object->bytes,
-            object->is_shared ? IMAGE_SHARED : IMAGE_STATIC, object->is_read_only);
-    if (!object && is_image_constant(address, access))
-        return put_range(address, bytes, IMAGE_STATIC, true);
-    bad_address(address, bytes, access, pc);
-    return NULL;
-}
-
-static void misaligned(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
-{
-    fail_at(ERROR_MISALIGNED_ADDRESS, pc, "%s of %zu bytes at 0x%zx, which is no multiple of %zu",
-        access == ACCESS_WRITE ? "write" : "read", (size_t)bytes, (size_t)address, (size_t)bytes);
-}
-
-/* --- going from fibre to fibre ------------------------------------------------------------------
- */
+/* --- going from fibre to fibre ---------------------------------------------------------------- */
 
 static bool test_bit(const uint64_t *bits, uint32_t i)
 {
@@ -286,8 +108,7 @@ static void yield(void)
         go_to(next);
 }
 
-/* --- barriers -----------------------------------------------------------------------------------
- */
+/* --- barriers --------------------------------------------------------------------------------- */
 
 static void release_barrier(struct block *block)
 {
@@ -384,8 +205,7 @@ static uint64_t warp(uint32_t op, uint32_t mask, uint64_t value, uint32_t argume
     return w->result[lane];
 }
 
-/* --- blocks -------------------------------------------------------------------------------------
- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 static void fibre_main(void)
 {
@@ -477,8 +297,7 @@ static void run_blocks(uint64_t count)
     }
 }
 
-/* --- cooperative launches -----------------------------------------------------------------------
- */
+/* --- cooperative launches --------------------------------------------------------------------- */
 
 static size_t shared_image_bytes(void)
 {
@@ -552,8 +371,7 @@ static void start_cooperative(uint64_t count)
     free(saved);
 }
 
-/* --- the launch ---------------------------------------------------------------------------------
- */
+/* --- the launch ------------------------------------------------------------------------------- */
 
 static void prepare_image(const struct fibre_launch *launch)
 {
@@ -592,30 +410,8 @@ void fibre_run(const struct fibre_launch *launch, struct fibre_result *result)
         start_cooperative(blocks);
     else
         run_blocks(blocks);
-    for (uint32_t i = 0; i < run.hot->range_count; i++)
-        merge_use(&run.hot->ranges[i]);
+    collect_uses();
     result->global_accesses = run.hot->global_accesses;
     result->shared_accesses = run.hot->shared_accesses;
     result->misses = run.hot->misses;
-}
-
-bool fibre_first_output(const struct fibre_launch *launch, uintptr_t *address, size_t *bytes)
-{
-    const struct image_kernel *kernel = launch->kernel->image;
-    for (uint32_t i = 0; i < kernel->param_count; i++) {
-        uintptr_t value;
-        if (kernel->param_bytes[i] != sizeof value)
-            continue;
-        memcpy(&value, launch->params[i], sizeof value);
-        for (uint32_t u = 0; u < run.use_count; u++) {
-            const struct image_range *use = &run.uses[u];
-            if (use->kind != IMAGE_GLOBAL || value - use->base >= use->bytes ||
-                use->written_low >= use->written_high)
-                continue;
-            *address = use->base + use->written_low;
-            *bytes = use->written_high - use->written_low;
-            return true;
-        }
-    }
-    return false;
 }

@@ -26,8 +26,7 @@ size_t loader_image_bytes(const void *bytes)
     return header.e_shoff + (size_t)header.e_shnum * header.e_shentsize;
 }
 
-/* --- symbols ------------------------------------------------------------------------------------
- */
+/* --- symbols ---------------------------------------------------------------------------------- */
 
 struct symbols {
     const ElfW(Sym) * table;
@@ -104,8 +103,7 @@ static bool collect_objects(struct loaded *loaded, const struct symbols *symbols
     return true;
 }
 
-/* --- kernels ------------------------------------------------------------------------------------
- */
+/* --- kernels ---------------------------------------------------------------------------------- */
 
 static const ElfW(Sym) * function_symbol(const struct symbols *symbols, uintptr_t value)
 {
@@ -197,8 +195,7 @@ static bool collect_kernels(struct loaded *loaded, const struct symbols *symbols
     return true;
 }
 
-/* --- open and close -----------------------------------------------------------------------------
- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 static int memory_file(const void *bytes, size_t count)
 {
@@ -262,8 +259,7 @@ void loader_close(struct loaded *loaded)
     free(loaded);
 }
 
-/* --- look up ------------------------------------------------------------------------------------
- */
+/* --- look up ---------------------------------------------------------------------------------- */
 
 const struct loaded_kernel *loader_kernel(const struct loaded *loaded, const char *name)
 {

@@ -93,15 +93,6 @@ bool memory_free(uintptr_t address)
     return true;
 }
 
-void memory_free_all(void)
-{
-    while (table_count)
-        unmap(&table[--table_count]);
-    free(table);
-    table = NULL;
-    table_room = 0;
-}
-
 const struct allocation *memory_below(uintptr_t address)
 {
     size_t at = above(address);

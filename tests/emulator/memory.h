@@ -22,7 +22,6 @@ struct allocation {
 uintptr_t memory_allocate(int device, size_t bytes, size_t limit_bytes);
 /* False when it is not the start of an allocation. */
 bool memory_free(uintptr_t address);
-void memory_free_all(void);
 size_t memory_used_bytes(int device);
 
 /* The allocation that holds all of [address, +bytes), its content made; or NULL. */

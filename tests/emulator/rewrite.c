@@ -27,8 +27,7 @@ struct scanner {
     bool wants_label;                             /* in `extern __shared__ T n[]`, before its end */
 };
 
-/* --- tokens that are copied whole ---------------------------------------------------------------
- */
+/* --- tokens that are copied whole ------------------------------------------------------------- */
 
 static void copy_to(struct scanner *s, const char *end)
 {
@@ -92,8 +91,7 @@ static void copy_parens(struct scanner *s)
     }
 }
 
-/* --- declarations -------------------------------------------------------------------------------
- */
+/* --- declarations ----------------------------------------------------------------------------- */
 
 static void remember(struct scanner *s, const char *token)
 {

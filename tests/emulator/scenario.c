@@ -35,7 +35,6 @@ enum action {
 };
 
 struct rule {
-    const struct json *json;
     const char *call, *entry;
     const struct json *defines;
     int device; /* -1: any */
@@ -62,8 +61,7 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
 {
@@ -185,7 +183,6 @@ static void read_rule(const struct json *json, struct rule *rule)
             refuse("a rule has the unknown field \"%s\"", m->key ? m->key : "");
     }
     const struct json *when = json_member(json, "when");
-    rule->json = json;
     rule->call = json_text(json, "call", NULL);
     if (!rule->call)
         refuse("a rule has no \"call\"");
@@ -253,8 +250,7 @@ static void load(void)
     pthread_once(&once, read_scenario);
 }
 
-/* --- what there is ------------------------------------------------------------------------------
- */
+/* --- what there is ---------------------------------------------------------------------------- */
 
 int scenario_device_count(void)
 {
@@ -311,8 +307,7 @@ bool scenario_asks_about(const char *macro)
     return false;
 }
 
-/* --- matching -----------------------------------------------------------------------------------
- */
+/* --- matching --------------------------------------------------------------------------------- */
 
 /* Whether "NAME=value\n..." has this macro with this value. */
 static bool has_define(const char *defines, const struct json *wanted)

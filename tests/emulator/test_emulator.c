@@ -290,8 +290,7 @@ static void half_precision_rounds_to_nearest_even(void **state)
     assert_int_equal(out[3], 14);
 }
 
-/* --- memory -------------------------------------------------------------------------------------
- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static void memory_ends_where_the_device_says(void **state)
 {

@@ -372,9 +372,10 @@ extern "C" {
     X(sqrt)                                                                                        \
     X(cbrt)                                                                                        \
     X(exp)                                                                                         \
-    X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) \
-        X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(tgamma) X(lgamma)      \
-            X(floor) X(ceil) X(trunc) X(round) X(rint) X(nearbyint) X(fabs) X(logb)
+    X(exp2)                                                                                        \
+    X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) \
+        X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(tgamma) X(lgamma) X(floor)     \
+            X(ceil) X(trunc) X(round) X(rint) X(nearbyint) X(fabs) X(logb)
 #define TUNE_BINARY(X)                                                                             \
     X(pow) X(atan2) X(fmod) X(remainder) X(hypot) X(fmin) X(fmax) X(fdim) X(copysign) X(nextafter)
 TUNE_UNARY(TUNE_MATH1)
