@@ -168,13 +168,16 @@ json_t *proto_parse(const char *text, size_t length, struct tune_error *err)
     return value;
 }
 
+/* 15 digits: a double's decimal is then short where it can be (21.3, not 21.300000000000001). */
+#define LINE_FLAGS (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
+
 char *proto_line(const json_t *message, size_t *length)
 {
-    size_t size = json_dumpb(message, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+    size_t size = json_dumpb(message, NULL, 0, LINE_FLAGS);
     char *line = size ? malloc(size + 2) : NULL;
     if (line == NULL)
         return NULL;
-    size_t written = json_dumpb(message, line, size, JSON_COMPACT | JSON_ENCODE_ANY);
+    size_t written = json_dumpb(message, line, size, LINE_FLAGS);
     assert(written == size);
     (void)written;
     line[size] = '\n';

@@ -24,14 +24,30 @@ struct walk {
     struct tune_error err;
 };
 
+/* A canonical text "M=64,N=48" as an object: the form that requests take. */
+static json_t *text_json(const char *text)
+{
+    json_t *object = json_object();
+    while (*text != '\0') {
+        size_t length = strcspn(text, "=");
+        char *end;
+        if (text[length] == '\0')
+            break;
+        long long value = strtoll(text + length + 1, &end, 10);
+        json_object_setn_new(object, text, length, json_integer(value));
+        text = *end == ',' ? end + 1 : end;
+    }
+    return object;
+}
+
 static json_t *sample_json(const struct sample *sample)
 {
     json_t *samples = json_array();
     for (size_t i = 0; i < sample->sample_count; i++)
         json_array_append_new(samples, json_real(sample->samples_ns[i]));
-    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:i, s:s, s:I, s:s, s:s, s:s}",
+    json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:o, s:s, s:i, s:s, s:I, s:s, s:s, s:s}",
         "kernel", sample->key.kernel, "dtype", sample->key.dtype, "arch", sample->key.arch, "shape",
-        sample->key.shape, "mode", sample->key.mode, "config", sample->config, "outcome",
+        text_json(sample->key.shape), "mode", sample->key.mode, "config", text_json(sample->config), "outcome",
         outcome_word(sample->outcome), "samples_ns", samples, "device", sample->gpu_name, "driver",
         (int)sample->driver, "nvrtc", sample->nvrtc, "time", (json_int_t)sample->time_unix_ms,
         "host", sample->host, "run", sample->run, "method", sample->method);

@@ -14,7 +14,8 @@
 
 #define SETUP_DEADLINE_MS 120000 /* a reference on a large shape takes seconds */
 #define BUSY_FIRST_PAUSE_MS 100
-#define BUSY_LAST_PAUSE_MS 3200
+#define BUSY_DOUBLINGS 5
+#define TASK_LOSSES_MAX 2 /* how often a task may go back to its queue */
 #define RETRY_COMPILER_AFTER_MS 5000
 #define DEVICES_MAX 64
 
@@ -22,6 +23,7 @@ struct task {
     struct task *next;
     json_t *request, *setup;
     uint64_t session, deadline_ms;
+    unsigned losses;       /* workers that ended before they had read it */
     task_callback on_done; /* NULL: cancelled */
     void *context;
 };
@@ -45,6 +47,7 @@ struct slot {
     enum slot_state state;
     struct worker *worker;
     struct task *task;
+    uint64_t request_id;     /* of what it was sent last */
     unsigned start_failures; /* in a row, without one answer between them */
     /* bench only */
     bool is_bench;
@@ -97,6 +100,15 @@ static void queue_push(struct queue *queue, struct task *task)
     queue->count++;
 }
 
+static void queue_push_front(struct queue *queue, struct task *task)
+{
+    task->next = queue->first;
+    queue->first = task;
+    if (task->next == NULL)
+        queue->end = &task->next;
+    queue->count++;
+}
+
 static struct task *queue_pop(struct queue *queue)
 {
     struct task *task = queue->first;
@@ -139,17 +151,20 @@ static void queue_drop(struct queue *queue, const void *context)
         queue_push(queue, task);
 }
 
+/* Fails as many tasks as wait now. They stay in the queue until their turn, since a callback may
+ * cancel others, and may submit again. */
 static void fail_queue(struct queue *queue, const char *why)
 {
-    struct queue failing = *queue;
-    if (failing.first == NULL)
-        return;
-    queue_init(queue); /* a callback may submit again */
-    while (failing.first != NULL) {
-        struct task *task = failing.first;
-        failing.first = task->next;
-        finish_task(task, TASK_UNAVAILABLE, NULL, why);
-    }
+    for (size_t count = queue->count; count > 0 && queue->first != NULL; count--)
+        finish_task(queue_pop(queue), TASK_UNAVAILABLE, NULL, why);
+}
+
+/* A sentence from outside, cut between characters: it goes into JSON. */
+static void set_text(char *to, size_t room, const char *text)
+{
+    struct tune_error cut = { 0 };
+    tune_fail(&cut, TUNE_EINTERNAL, "%s", text);
+    snprintf(to, room, "%s", cut.text);
 }
 
 /* --- readiness -------------------------------------------------------------------------------- */
@@ -163,10 +178,25 @@ static void maybe_ready(struct sched *sched)
     sched->on_ready(sched->ready_context);
 }
 
+static void compiler_missing(struct sched *sched, const char *why)
+{
+    set_text(sched->compiler.error, sizeof sched->compiler.error, why);
+    sched->compiler_failed_at_ms = uv_now(sched->loop);
+}
+
 /* --- workers ---------------------------------------------------------------------------------- */
 
 static void on_slot_message(struct worker *worker, json_t *message, void *context);
 static void on_slot_done(struct worker *worker, const struct worker_end *end, void *context);
+
+/* A worker did not come up, or went down unexpectedly. */
+static void slot_failed(struct slot *slot, bool was_starting, const char *why)
+{
+    slot->start_failures++;
+    set_text(slot->reason, sizeof slot->reason, why);
+    if (!slot->is_bench && was_starting && slot->start_failures >= SCHED_START_FAILURES_MAX)
+        compiler_missing(slot->sched, why);
+}
 
 static void slot_start(struct slot *slot)
 {
@@ -179,7 +209,7 @@ static void slot_start(struct slot *slot)
     struct worker_options options = {
         .argv = argv,
         .env = sched->options.env,
-        .hello_deadline_ms = SCHED_HELLO_DEADLINE_MS,
+        .hello_deadline_ms = sched->options.hello_deadline_ms,
         .memory_limit_bytes = slot->is_bench ? 0 : sched->options.compile_memory_limit_bytes,
     };
     struct worker_callbacks callbacks = { on_slot_message, on_slot_done, slot };
@@ -191,13 +221,14 @@ static void slot_start(struct slot *slot)
         return;
     }
     log_warnx("%s", err.text);
-    slot->start_failures++;
-    snprintf(slot->reason, sizeof slot->reason, "%s", err.text);
+    slot_failed(slot, true, err.text);
+    uv_async_send(&sched->kick); /* try again or give up, on the next turn */
 }
 
 static void send_to_slot(struct slot *slot, json_t *request, uint64_t deadline_ms)
 {
-    json_object_set_new(request, "id", json_integer((json_int_t)++slot->sched->next_request_id));
+    slot->request_id = ++slot->sched->next_request_id;
+    json_object_set_new(request, "id", json_integer((json_int_t)slot->request_id));
     worker_send(slot->worker, request, deadline_ms);
 }
 
@@ -209,7 +240,7 @@ static void slot_run(struct slot *slot, struct task *task)
     if (slot->is_bench && slot->session != task->session) {
         slot->state = SLOT_SETTING_UP;
         slot->session = 0;
-        send_to_slot(slot, task->setup, SETUP_DEADLINE_MS);
+        send_to_slot(slot, task->setup, slot->sched->options.setup_deadline_ms);
         return;
     }
     slot->state = SLOT_RUNNING;
@@ -230,7 +261,7 @@ static void slot_rest(struct slot *slot)
 {
     slot->state = SLOT_IDLE;
     if (slot->is_bench)
-        uv_timer_start(&slot->timer, on_idle_limit, SCHED_BENCH_IDLE_MS, 0);
+        uv_timer_start(&slot->timer, on_idle_limit, slot->sched->options.bench_idle_ms, 0);
     uv_async_send(&slot->sched->kick);
 }
 
@@ -264,12 +295,10 @@ static void take_compiler(struct sched *sched, const json_t *hello)
 static void slot_refused(struct slot *slot, const json_t *hello, const char *error)
 {
     struct sched *sched = slot->sched;
-    snprintf(slot->reason, sizeof slot->reason, "%s", error);
+    set_text(slot->reason, sizeof slot->reason, error);
     slot->state = SLOT_ENDING;
     if (!slot->is_bench) {
-        snprintf(sched->compiler.error, sizeof sched->compiler.error, "%s", error);
-        sched->compiler_failed_at_ms = uv_now(sched->loop);
-        slot->start_failures++;
+        compiler_missing(sched, error);
         worker_kill(slot->worker, "it cannot compile");
     } else {
         bool is_busy = json_is_true(json_object_get(hello, "busy"));
@@ -285,25 +314,34 @@ static void slot_refused(struct slot *slot, const json_t *hello, const char *err
     maybe_ready(sched);
 }
 
-static void take_hello(struct slot *slot, const json_t *hello)
+/* Why a worker cannot be used, in its own words or ours; NULL when it can. */
+static const char *hello_error(const json_t *hello, const char *expected_role)
 {
     const char *role = json_string_value(json_object_get(hello, "hello"));
-    const char *error = json_string_value(json_object_get(hello, "error"));
+    if (role == NULL || strcmp(role, expected_role) != 0
+        || json_integer_value(json_object_get(hello, "pipe")) != PIPE_VERSION)
+        return "tune-worker and tunerd are of different versions: install both from one package";
+    return json_string_value(json_object_get(hello, "error"));
+}
+
+static void take_hello(struct slot *slot, const json_t *hello)
+{
+    const char *error = hello_error(hello, slot->is_bench ? "bench" : "compile");
+    struct device_info device = { 0 };
     struct tune_error err = { 0 };
-    if (role == NULL || strcmp(role, slot->is_bench ? "bench" : "compile") != 0
-        || json_integer_value(json_object_get(hello, "pipe")) != PIPE_VERSION) {
-        error = "tune-worker and tunerd are of different versions: install both from one package";
-    }
+    if (error == NULL && slot->is_bench
+        && device_from_json(json_object_get(hello, "device"), &device, &err))
+        error = err.text;
     if (error != NULL) {
         slot_refused(slot, hello, error);
         return;
     }
-    if (!slot->is_bench)
+    if (slot->is_bench) {
+        struct device_info *known = &slot->sched->devices[slot->device];
+        device.ordinal = known->ordinal; /* it names the device to the next worker too */
+        *known = device;
+    } else {
         take_compiler(slot->sched, hello);
-    else if (device_from_json(
-                 json_object_get(hello, "device"), &slot->sched->devices[slot->device], &err)) {
-        slot_refused(slot, hello, err.text);
-        return;
     }
     slot->busy_tries = 0;
     worker_settle(slot->worker);
@@ -325,10 +363,12 @@ static void take_answer(struct slot *slot, const json_t *answer)
         return;
     }
     slot->task = NULL;
-    if (is_last)
+    if (is_last) {
         slot->state = SLOT_ENDING;
-    else
+        worker_stop(slot->worker); /* it ends by itself; this sets the limit */
+    } else {
         slot_rest(slot);
+    }
     const char *error = json_string_value(json_object_get(answer, "error"));
     finish_task(task, was_setup ? TASK_SETUP_FAILED : TASK_ANSWERED, answer,
         was_setup && error ? error : "");
@@ -341,13 +381,12 @@ static void on_slot_message(struct worker *worker, json_t *message, void *contex
         take_hello(slot, message);
         return;
     }
+    if (slot->state == SLOT_ENDING)
+        return;
+    bool is_asked = slot->state == SLOT_SETTING_UP || slot->state == SLOT_RUNNING;
     json_int_t id = json_integer_value(json_object_get(message, "id"));
-    const json_t *request = slot->state == SLOT_SETTING_UP ? slot->task->setup
-        : slot->state == SLOT_RUNNING                      ? slot->task->request
-                                                           : NULL;
-    if (request == NULL || json_integer_value(json_object_get(request, "id")) != id) {
-        if (slot->state != SLOT_ENDING)
-            worker_kill(worker, "it answered what was not asked");
+    if (!is_asked || id != (json_int_t)slot->request_id) {
+        worker_kill(worker, "it answered what was not asked");
         return;
     }
     worker_settle(worker);
@@ -370,13 +409,27 @@ static void on_pause_over(uv_timer_t *timer)
 
 static void pause_slot(struct slot *slot)
 {
-    uint64_t pause_ms = BUSY_FIRST_PAUSE_MS << (slot->busy_tries > 6 ? 6 : slot->busy_tries);
-    if (pause_ms > BUSY_LAST_PAUSE_MS)
-        pause_ms = BUSY_LAST_PAUSE_MS;
+    unsigned doublings = slot->busy_tries - 1;
+    uint64_t pause_ms = slot->sched->options.busy_pause_ms
+        << (doublings > BUSY_DOUBLINGS ? BUSY_DOUBLINGS : doublings);
     uv_timer_start(&slot->timer, on_pause_over, pause_ms, 0);
 }
 
 static void maybe_stopped(struct sched *sched);
+
+/* The worker is gone: what becomes of its task. */
+static void lose_task(struct slot *slot, struct task *task, bool was_setting_up,
+    const struct worker_end *end)
+{
+    bool was_killed = end->missed_deadline || end->over_memory;
+    if (end->left_unread && !was_killed && task->losses < TASK_LOSSES_MAX
+        && !slot->sched->is_stopping && task->on_done != NULL) {
+        task->losses++;
+        queue_push_front(slot->is_bench ? &slot->queue : &slot->sched->compile_queue, task);
+        return;
+    }
+    finish_task(task, was_setting_up ? TASK_SETUP_FAILED : end_of_task(end), NULL, end->why);
+}
 
 static void on_slot_done(struct worker *worker, const struct worker_end *end, void *context)
 {
@@ -385,25 +438,20 @@ static void on_slot_done(struct worker *worker, const struct worker_end *end, vo
     bool was_starting = slot->state == SLOT_STARTING;
     bool was_setting_up = slot->state == SLOT_SETTING_UP;
     bool was_expected = slot->state == SLOT_ENDING;
+    struct task *task = slot->task;
     slot->state = SLOT_OFF;
     slot->worker = NULL;
+    slot->task = NULL;
     if (!was_expected) {
         sched->worker_deaths++;
-        slot->start_failures++;
-        snprintf(slot->reason, sizeof slot->reason, "%s", end->why);
+        slot_failed(slot, was_starting, end->why);
         log_warnx("%s worker %d: %s", slot->is_bench ? "bench" : "compile", worker_pid(worker),
             end->why);
-        if (was_starting && !slot->is_bench) {
-            snprintf(sched->compiler.error, sizeof sched->compiler.error, "%s", end->why);
-            sched->compiler_failed_at_ms = uv_now(sched->loop);
-        }
     }
     if (slot->is_pausing && !sched->is_stopping)
         pause_slot(slot);
-    struct task *task = slot->task;
-    slot->task = NULL;
     if (task != NULL)
-        finish_task(task, was_setting_up ? TASK_SETUP_FAILED : end_of_task(end), NULL, end->why);
+        lose_task(slot, task, was_setting_up, end);
     if (sched->is_stopping) {
         maybe_stopped(sched);
         return;
@@ -433,11 +481,11 @@ static bool is_wanted(const char *list, int ordinal)
 
 static void take_devices(struct sched *sched, const json_t *hello)
 {
-    const char *error = json_string_value(json_object_get(hello, "error"));
+    const char *error = hello_error(hello, "devices");
     json_t *list = json_object_get(hello, "devices"), *json;
     size_t i;
     if (error != NULL || json_array_size(list) == 0) {
-        snprintf(sched->device_error, sizeof sched->device_error, "%s",
+        set_text(sched->device_error, sizeof sched->device_error,
             error ? error : "the driver reports no device");
         return;
     }
@@ -460,7 +508,7 @@ static void take_devices(struct sched *sched, const json_t *hello)
 static void on_lister_message(struct worker *worker, json_t *message, void *context)
 {
     struct sched *sched = context;
-    (void)worker;
+    worker_stop(worker); /* it has said all */
     if (sched->devices_known)
         return;
     take_devices(sched, message);
@@ -489,7 +537,7 @@ static void on_lister_done(struct worker *worker, const struct worker_end *end, 
     sched->lister = NULL;
     if (!sched->devices_known) {
         sched->devices_known = true;
-        snprintf(sched->device_error, sizeof sched->device_error, "%s", end->why);
+        set_text(sched->device_error, sizeof sched->device_error, end->why);
         log_warnx("cannot list the devices: %s", end->why);
     }
     if (sched->is_stopping)
@@ -504,7 +552,7 @@ static void list_devices(struct sched *sched)
     struct worker_options options = {
         .argv = argv,
         .env = sched->options.env,
-        .hello_deadline_ms = SCHED_HELLO_DEADLINE_MS,
+        .hello_deadline_ms = sched->options.hello_deadline_ms,
     };
     struct worker_callbacks callbacks = { on_lister_message, on_lister_done, sched };
     struct tune_error err = { 0 };
@@ -512,8 +560,8 @@ static void list_devices(struct sched *sched)
     if (sched->lister != NULL)
         return;
     sched->devices_known = true;
-    snprintf(sched->device_error, sizeof sched->device_error, "%s", err.text);
-    snprintf(sched->compiler.error, sizeof sched->compiler.error, "%s", err.text);
+    set_text(sched->device_error, sizeof sched->device_error, err.text);
+    compiler_missing(sched, err.text);
     log_warnx("%s", err.text);
 }
 
@@ -537,12 +585,11 @@ static struct slot *free_compile_slot(struct sched *sched, bool *may_come)
 static bool compiler_is_hopeless(struct sched *sched)
 {
     return sched->compiler.error[0] != '\0'
-        && uv_now(sched->loop) - sched->compiler_failed_at_ms < RETRY_COMPILER_AFTER_MS;
+        && uv_now(sched->loop) - sched->compiler_failed_at_ms < sched->options.compiler_retry_ms;
 }
 
 static void dispatch_compiles(struct sched *sched)
 {
-    size_t starting = 0;
     while (sched->compile_queue.first != NULL) {
         bool may_come = false;
         struct slot *slot = free_compile_slot(sched, &may_come);
@@ -553,7 +600,7 @@ static void dispatch_compiles(struct sched *sched)
             continue;
         }
         /* One new worker per waiting task, counting those that are on their way up. */
-        starting = 0;
+        size_t starting = 0;
         for (unsigned i = 0; i < sched->options.compile_workers; i++)
             starting += sched->compile_slots[i].state == SLOT_STARTING;
         if (starting >= sched->compile_queue.count)
@@ -564,10 +611,8 @@ static void dispatch_compiles(struct sched *sched)
             return;
         }
         slot_start(slot);
-        if (slot->state == SLOT_OFF) {
-            fail_queue(&sched->compile_queue, slot->reason);
+        if (slot->state == SLOT_OFF)
             return;
-        }
     }
 }
 
@@ -585,22 +630,39 @@ static void dispatch_bench(struct slot *slot)
         slot->is_offline = true;
         log_warnx("device %zu is offline: %s", slot->device, slot->reason);
     }
-    if (!slot->is_offline)
-        slot_start(slot);
     if (slot->is_offline)
         fail_queue(&slot->queue, slot->reason);
-    else if (slot->state == SLOT_OFF)
-        uv_async_send(&slot->sched->kick); /* the start failed: try again or give up */
+    else
+        slot_start(slot);
+}
+
+/* The first compile worker comes before the first request: its hello says which NVRTC there is. */
+static void meet_compiler(struct sched *sched)
+{
+    struct slot *slot = &sched->compile_slots[0];
+    if (!sched->is_ready && !sched->compiler.is_known && sched->compiler.error[0] == '\0'
+        && slot->state == SLOT_OFF)
+        slot_start(slot);
+}
+
+static void fail_all(struct sched *sched, const char *why)
+{
+    fail_queue(&sched->compile_queue, why);
+    for (size_t i = 0; i < sched_device_count(sched); i++)
+        fail_queue(&sched->bench_slots[i].queue, why);
 }
 
 static void dispatch(struct sched *sched)
 {
-    if (sched->is_stopping)
+    if (sched->is_stopping) {
+        fail_all(sched, "the daemon is stopping");
         return;
+    }
+    meet_compiler(sched);
+    maybe_ready(sched);
     dispatch_compiles(sched);
-    for (size_t i = 0; i < sched->device_count; i++)
-        if (sched->devices_known)
-            dispatch_bench(&sched->bench_slots[i]);
+    for (size_t i = 0; i < sched_device_count(sched); i++)
+        dispatch_bench(&sched->bench_slots[i]);
 }
 
 static void on_kick(uv_async_t *kick)
@@ -610,12 +672,29 @@ static void on_kick(uv_async_t *kick)
 
 /* --- public ----------------------------------------------------------------------------------- */
 
+static void fill_defaults(struct sched_options *options)
+{
+    struct {
+        uint64_t *value, usual;
+    } fields[] = {
+        { &options->hello_deadline_ms, SCHED_HELLO_DEADLINE_MS },
+        { &options->setup_deadline_ms, SETUP_DEADLINE_MS },
+        { &options->bench_idle_ms, SCHED_BENCH_IDLE_MS },
+        { &options->busy_pause_ms, BUSY_FIRST_PAUSE_MS },
+        { &options->compiler_retry_ms, RETRY_COMPILER_AFTER_MS },
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (*fields[i].value == 0)
+            *fields[i].value = fields[i].usual;
+}
+
 struct sched *sched_create(uv_loop_t *loop, const struct sched_options *options,
     void (*on_ready)(void *context), void *context)
 {
     struct sched *sched = xcalloc(1, sizeof *sched);
     sched->loop = loop;
     sched->options = *options;
+    fill_defaults(&sched->options);
     sched->on_ready = on_ready;
     sched->ready_context = context;
     sched->devices = xcalloc(DEVICES_MAX, sizeof *sched->devices);
@@ -627,8 +706,7 @@ struct sched *sched_create(uv_loop_t *loop, const struct sched_options *options,
     for (unsigned i = 0; i < options->compile_workers; i++)
         sched->compile_slots[i].sched = sched;
     list_devices(sched);
-    if (sched->lister != NULL)
-        slot_start(&sched->compile_slots[0]); /* to learn NVRTC's version before the first request */
+    uv_async_send(&sched->kick); /* on_ready must not come from inside this call */
     return sched;
 }
 
@@ -760,6 +838,7 @@ static void free_all(struct sched *sched)
 {
     void (*on_stopped)(void *) = sched->on_stopped;
     void *context = sched->stopped_context;
+    fail_all(sched, "the daemon is stopping"); /* what was submitted since */
     free(sched->compile_slots);
     free(sched->bench_slots);
     free(sched->devices);
@@ -798,10 +877,8 @@ static void maybe_stopped(struct sched *sched)
 static void stop_slot(struct slot *slot, const void *context)
 {
     (void)context;
-    if (slot->is_bench) {
-        fail_queue(&slot->queue, "the daemon is stopping");
+    if (slot->is_bench)
         uv_timer_stop(&slot->timer);
-    }
     if (slot->worker == NULL)
         return;
     if (slot->task != NULL)
@@ -815,8 +892,8 @@ void sched_stop(struct sched *sched, void (*on_stopped)(void *context), void *co
     sched->is_stopping = true;
     sched->on_stopped = on_stopped;
     sched->stopped_context = context;
-    fail_queue(&sched->compile_queue, "the daemon is stopping");
     for_each_slot(sched, stop_slot, NULL);
+    fail_all(sched, "the daemon is stopping");
     if (sched->lister != NULL)
         worker_kill(sched->lister, "the daemon is stopping");
     maybe_stopped(sched);

@@ -4,8 +4,8 @@
  * free of N workers, started as they are needed. Bench tasks queue per device; each names the session
  * (inputs and reference) that it needs, and a worker that does not hold it, because it is new or worked
  * for another, gets the session's setup request first. Workers come and go underneath: a lost worker
- * costs the task it was working on, never another one. A completion never runs inside the call that
- * submitted the task.
+ * costs the task it was working on, never another one; a task that it had not read yet goes back to the
+ * head of its queue. A completion never runs inside the call that submitted the task.
  *
  * A device whose workers fail to start or die three times in a row without one answer is set offline: its
  * tasks fail with the reason until sched_revive. A device that is busy (exclusive mode, another program)
@@ -36,6 +36,10 @@ struct sched_options {
     uint64_t compile_deadline_ms;
     size_t compile_memory_limit_bytes;
     const char *devices; /* comma-separated ordinals to use, NULL: all */
+    /* 0: the usual, as defined above and in sched.c. */
+    uint64_t hello_deadline_ms, setup_deadline_ms, bench_idle_ms;
+    uint64_t busy_pause_ms;     /* the first pause before a busy device is tried again */
+    uint64_t compiler_retry_ms; /* how long a compiler that cannot start is not tried again */
 };
 
 /* What is known of NVRTC, from the first compile worker's hello. */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEVICE_TRIES 3          /* failures in a row that are the device's */
 #define SETUP_TRIES 3           /* a worker that dies in the setup may have been killed from outside */
 #define STOP_MARGIN 1.05        /* sampling stops early once the lower bound is this far above the best */
 #define ANSWER_MARGIN_MS 10000  /* loads and verification; the worker's own watchdog is much tighter */
@@ -276,12 +277,30 @@ static void take_crash(struct candidate *candidate, const json_t *answer, const 
     try_again(candidate);
 }
 
+/* The device's fault, not the candidate's (daemon/worker/cuda_errors.c): nothing is recorded. A fresh worker
+ * may have better luck; a device that goes on like that ends the sweep. */
+static void blame_device(struct candidate *candidate, const json_t *answer)
+{
+    struct tuning *tuning = candidate->tuning;
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    if (!json_is_true(json_object_get(answer, "retry")) || ++tuning->device_failures >= DEVICE_TRIES)
+        tuning_fail(tuning, TUNE_ENODEVICE, "%s: %s", tuning->device.name, error ? error : "it failed");
+    else
+        try_again(candidate);
+}
+
 static void take_answer(struct candidate *candidate, const json_t *answer)
 {
     enum outcome outcome;
     const char *word = json_string_value(json_object_get(answer, "outcome"));
+    const char *blame = json_string_value(json_object_get(answer, "blame"));
     if (word == NULL || outcome_from_word(word, &outcome))
         outcome = OUTCOME_CRASHED;
+    if (outcome != OUTCOME_OK && blame != NULL && strcmp(blame, "device") == 0) {
+        blame_device(candidate, answer);
+        return;
+    }
+    candidate->tuning->device_failures = 0;
     if (outcome == OUTCOME_CRASHED) {
         take_crash(candidate, answer, NULL);
         return;

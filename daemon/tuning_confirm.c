@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define FINALIST_MARGIN 1.05 /* whose lower bound is within this of the best's upper bound */
+#define CONFIRM_TRIES 3      /* a worker or device that fails may have been disturbed from outside */
 #define CONFIRM_BUDGET_MS 1500
 #define CONFIRM_MARGIN_MS 30000
 
@@ -33,11 +34,14 @@ json_t *tuning_setup_request(struct tuning *tuning, uint64_t session, uint64_t i
         tuning_fail(tuning, err.code, "%s for this shape: %s", tuning->manifest->name, err.text);
         return NULL;
     }
-    return json_pack("{s:s, s:I, s:O, s:O, s:O, s:o, s:o, s:I, s:s?}", "op", "setup", "session",
+    return json_pack("{s:s, s:I, s:O, s:O, s:O, s:o, s:o, s:I, s:s?, s:{s:s, s:s, s:o}}", "op",
+        "setup", "session",
         (json_int_t)session, "harness", json_object_get(tuning->harness, "image"), "reference_image",
         json_object_get(tuning->reference, "image"), "reference_names",
         json_object_get(tuning->reference, "names"), "buffers", buffers, "reference", reference, "seed",
-        (json_int_t)(input_seed & INT64_MAX), "hooks", tuning->plugin->hooks);
+        (json_int_t)(input_seed & INT64_MAX), "hooks", tuning->plugin->hooks, "call", "kernel",
+        tuning->manifest->name, "dtype", tuning->dtype, "dims",
+        manifest_shape_to_json(tuning->manifest, tuning->dims));
 }
 
 /* --- who takes part --------------------------------------------------------------------------- */
@@ -138,7 +142,11 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
 {
     enum outcome outcome;
     const char *word = json_string_value(json_object_get(answer, "outcome"));
+    const char *blame = json_string_value(json_object_get(answer, "blame"));
     json_int_t index = json_integer_value(json_object_get(answer, "candidate"));
+    if (blame != NULL && strcmp(blame, "device") == 0 && json_is_true(json_object_get(answer, "retry"))
+        && ++tuning->device_failures < CONFIRM_TRIES)
+        return; /* pump sends it again */
     if (word == NULL || outcome_from_word(word, &outcome) || index < 0
         || (size_t)index >= tuning->finalist_count) {
         const char *error = json_string_value(json_object_get(answer, "error"));
@@ -215,7 +223,7 @@ static void on_confirmed(const struct task_result *result, void *context)
     case TASK_CRASHED:
     case TASK_TIMED_OUT:
     case TASK_SETUP_FAILED:
-        if (result->answer == NULL && ++tuning->setup_failures < 3)
+        if (result->answer == NULL && ++tuning->setup_failures < CONFIRM_TRIES)
             break; /* pump sends it again, to a fresh worker */
         tuning_fail(tuning, TUNE_EINTERNAL, "the confirmation failed: %s", result->why);
         break;

@@ -84,7 +84,7 @@ struct tuning {
 
     json_t *harness, *reference, *setup; /* packages, and the request made of them */
     uint64_t session;
-    unsigned setup_failures;
+    unsigned setup_failures, device_failures;
 
     struct candidate **candidates; /* in order of proposal */
     size_t candidate_count, candidate_room;

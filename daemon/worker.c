@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define STOP_GRACE_MS 1000
+#define LOST_GRACE_MS 1000 /* from the end of the pipe to the exit */
 #define PIPE_GRACE_MS 500 /* after the exit, for bytes still in the pipe */
 #define MEMORY_PERIOD_MS 200
 #define STDERR_KEPT_BYTES 2048
@@ -29,11 +30,13 @@ struct worker {
     char stderr_tail[STDERR_KEPT_BYTES];
     size_t stderr_used;
     bool has_exited, has_pipe_ended, is_closing, is_stopping, is_waiting;
+    bool is_deaf; /* stopped or killed: its messages do not count any more */
     int open_handles;
 };
 
 struct outgoing {
     uv_write_t write;
+    struct worker *worker;
     char *line;
 };
 
@@ -45,6 +48,41 @@ static void on_handle_closed(uv_handle_t *handle)
     worker->callbacks.on_done(worker, &worker->end, worker->callbacks.context);
     proto_reader_finish(&worker->reader);
     free(worker);
+}
+
+/* The last non-empty line of what the worker wrote to standard error. It may be cut or no text at
+ * all, and it goes into JSON: what is not printable ASCII becomes '?'. */
+static void last_words(const struct worker *worker, char words[81])
+{
+    const char *text = worker->stderr_tail;
+    size_t end = worker->stderr_used;
+    while (end > 0 && (text[end - 1] == '\n' || text[end - 1] == '\r'))
+        end--;
+    const char *newline = end ? memrchr(text, '\n', end) : NULL;
+    size_t start = newline ? (size_t)(newline - text) + 1 : 0;
+    size_t length = end - start < 80 ? end - start : 80;
+    for (size_t i = 0; i < length; i++) {
+        char c = text[start + i];
+        words[i] = c >= ' ' && c <= '~' ? c : '?';
+    }
+    words[length] = '\0';
+}
+
+static void describe_end(struct worker *worker)
+{
+    struct worker_end *end = &worker->end;
+    char words[81], cause[96] = "", how[64];
+    last_words(worker, words);
+    if (worker->kill_reason[0] != '\0')
+        snprintf(cause, sizeof cause, ": %s", worker->kill_reason);
+    if (end->signal != 0)
+        snprintf(how, sizeof how, "ended by signal %d (%s)", end->signal, strsignal(end->signal));
+    else
+        snprintf(how, sizeof how, "exited with status %d", (int)end->exit_status);
+    if (words[0] != '\0')
+        snprintf(end->why, sizeof end->why, "worker %s%s [%s]", how, cause, words);
+    else
+        snprintf(end->why, sizeof end->why, "worker %s%s", how, cause);
 }
 
 static void close_all(struct worker *worker)
@@ -61,38 +99,10 @@ static void close_all(struct worker *worker)
 
 static void maybe_done(struct worker *worker)
 {
-    if (worker->has_exited && worker->has_pipe_ended)
-        close_all(worker);
-}
-
-/* The last non-empty line of what the worker wrote to standard error. */
-static const char *last_words(struct worker *worker)
-{
-    char *text = worker->stderr_tail;
-    size_t used = worker->stderr_used;
-    while (used > 0 && (text[used - 1] == '\n' || text[used - 1] == '\r'))
-        used--;
-    text[used] = '\0';
-    char *line = strrchr(text, '\n');
-    return line ? line + 1 : text;
-}
-
-static void describe_end(struct worker *worker)
-{
-    struct worker_end *end = &worker->end;
-    const char *words = last_words(worker);
-    char cause[96] = "";
-    char how[64];
-    if (worker->kill_reason[0] != '\0')
-        snprintf(cause, sizeof cause, ": %s", worker->kill_reason);
-    if (end->signal != 0)
-        snprintf(how, sizeof how, "ended by signal %d (%s)", end->signal, strsignal(end->signal));
-    else
-        snprintf(how, sizeof how, "exited with status %d", (int)end->exit_status);
-    if (words[0] != '\0')
-        snprintf(end->why, sizeof end->why, "worker %s%s [%.80s]", how, cause, words);
-    else
-        snprintf(end->why, sizeof end->why, "worker %s%s", how, cause);
+    if (!worker->has_exited || !worker->has_pipe_ended)
+        return;
+    describe_end(worker); /* here, not at the exit: its last words may come in after that */
+    close_all(worker);
 }
 
 static void on_pipe_grace_over(uv_timer_t *timer)
@@ -108,7 +118,6 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int sign
     worker->end.exit_status = exit_status;
     worker->end.signal = signal;
     worker->has_exited = true;
-    describe_end(worker);
     uv_timer_start(&worker->deadline, on_pipe_grace_over, PIPE_GRACE_MS, 0);
     maybe_done(worker);
 }
@@ -131,8 +140,7 @@ static void take_lines(struct worker *worker)
 {
     size_t length;
     char *line;
-    while (!worker->end.broke_protocol
-        && (line = proto_reader_next(&worker->reader, &length)) != NULL) {
+    while (!worker->is_deaf && (line = proto_reader_next(&worker->reader, &length)) != NULL) {
         struct tune_error err = { 0 };
         json_t *message = proto_parse(line, length, &err);
         if (message == NULL || !json_is_object(message))
@@ -143,17 +151,32 @@ static void take_lines(struct worker *worker)
     }
 }
 
+static void on_pipe_lost(uv_timer_t *timer)
+{
+    worker_kill(timer->data, "it closed its pipe");
+}
+
+static void on_pipe_end(struct worker *worker, ssize_t reason)
+{
+    uv_read_stop((uv_stream_t *)&worker->pipe);
+    worker->has_pipe_ended = true;
+    /* The kernel says "reset", not "end", when the other side left bytes unread. */
+    if (reason == UV_ECONNRESET && worker->is_waiting)
+        worker->end.left_unread = true;
+    if (!worker->has_exited)
+        uv_timer_start(&worker->deadline, on_pipe_lost, LOST_GRACE_MS, 0);
+    maybe_done(worker);
+}
+
 static void on_pipe_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct worker *worker = stream->data;
     if (count < 0) {
-        uv_read_stop(stream);
-        worker->has_pipe_ended = true;
-        maybe_done(worker);
+        on_pipe_end(worker, count);
         return;
     }
     struct tune_error err = { 0 };
-    if (worker->end.broke_protocol)
+    if (worker->is_deaf)
         return;
     if (proto_reader_feed(&worker->reader, buffer->base, (size_t)count, &err))
         break_protocol(worker, "it sent a message without end");
@@ -288,7 +311,9 @@ struct worker *worker_start(uv_loop_t *loop, const struct worker_options *option
 static void on_written(uv_write_t *write, int status)
 {
     struct outgoing *outgoing = (struct outgoing *)write;
-    (void)status; /* a dead worker is seen at its pipe and exit */
+    /* Otherwise a dead worker is seen at its pipe and exit. */
+    if (status == UV_EPIPE || status == UV_ECONNRESET)
+        outgoing->worker->end.left_unread = true;
     free(outgoing->line);
     free(outgoing);
 }
@@ -299,40 +324,50 @@ void worker_send(struct worker *worker, const json_t *request, uint64_t deadline
     if (worker->is_closing || worker->is_stopping)
         return;
     worker->is_waiting = true;
-    if (worker->has_exited)
-        return; /* on_done is on its way and answers for this request */
+    if (worker->has_exited || worker->has_pipe_ended) {
+        worker->end.left_unread = true; /* on_done is on its way and answers for this request */
+        return;
+    }
+    uv_timer_start(&worker->deadline, on_deadline, deadline_ms, 0);
     struct outgoing *outgoing = xmalloc(sizeof *outgoing);
     size_t length = 0;
+    outgoing->worker = worker;
     outgoing->line = proto_line(request, &length);
-    if (outgoing->line == NULL)
-        log_warnx("a request to worker %d could not be put into words", worker_pid(worker));
+    if (outgoing->line == NULL) {
+        free(outgoing);
+        worker_kill(worker, "its request could not be put into words");
+        return;
+    }
     uv_buf_t buffer = uv_buf_init(outgoing->line, (unsigned)length);
     uv_write(&outgoing->write, (uv_stream_t *)&worker->pipe, &buffer, 1, on_written);
-    uv_timer_start(&worker->deadline, on_deadline, deadline_ms, 0);
 }
 
 void worker_settle(struct worker *worker)
 {
     worker->is_waiting = false;
-    if (!worker->has_exited && !worker->is_stopping)
+    if (!worker->has_exited && !worker->has_pipe_ended && !worker->is_stopping)
         uv_timer_stop(&worker->deadline);
 }
 
 void worker_stop(struct worker *worker)
 {
-    if (worker->is_stopping || worker->has_exited)
+    if (worker->is_stopping)
         return;
-    worker->is_stopping = true;
+    worker->is_stopping = worker->is_deaf = true;
     worker->is_waiting = false;
     /* An answer that is still on the way is not wanted any more. */
     uv_read_stop((uv_stream_t *)&worker->pipe);
-    uv_process_kill(&worker->process, SIGTERM);
     worker->has_pipe_ended = true;
-    uv_timer_start(&worker->deadline, on_deadline, STOP_GRACE_MS, 0);
+    if (!worker->has_exited) {
+        uv_process_kill(&worker->process, SIGTERM);
+        uv_timer_start(&worker->deadline, on_deadline, STOP_GRACE_MS, 0);
+    }
+    maybe_done(worker);
 }
 
 void worker_kill(struct worker *worker, const char *why)
 {
+    worker->is_deaf = true;
     if (worker->kill_reason[0] == '\0')
         snprintf(worker->kill_reason, sizeof worker->kill_reason, "%s", why);
     if (!worker->has_exited && worker->process.pid > 0)

@@ -5,7 +5,8 @@
  * worker is done when its pipe has ended AND its exit was seen, in either order; whichever is second
  * calls on_done, once, after which the worker frees itself (ending at the exit alone loses the last
  * answer now and then). After the exit a short grace bounds the wait for a pipe that some grandchild
- * keeps open. Nothing is called from inside worker_start or worker_send. */
+ * keeps open. A worker that closes its pipe and lives on is killed after a grace. Nothing is called
+ * from inside worker_start or worker_send. */
 #ifndef TUNE_WORKER_H
 #define TUNE_WORKER_H
 
@@ -25,6 +26,7 @@ struct worker_end {
     bool missed_deadline; /* killed because an answer did not come in time */
     bool over_memory;     /* killed by the resident-memory limit */
     bool broke_protocol;
+    bool left_unread; /* it ended before it had read the request: that one is not to blame */
     char why[256]; /* a sentence with the signal or status, and the last line of standard error */
 };
 
@@ -54,7 +56,7 @@ void worker_settle(struct worker *worker);
 
 /* Ends the worker: SIGTERM, and SIGKILL after a second. No message of it is delivered any more. */
 void worker_stop(struct worker *worker);
-/* SIGKILL now. on_done follows as ever. */
+/* SIGKILL now; no message of it is delivered any more. on_done follows as ever. */
 void worker_kill(struct worker *worker, const char *why);
 
 int worker_pid(const struct worker *worker);
