@@ -108,9 +108,7 @@ struct abi_launch_config {
     X(ABI_REQUIRED, unsigned, cuDeviceGet, "cuDeviceGet", (int *device, int ordinal))              \
     X(ABI_REQUIRED, unsigned, cuDeviceGetName, "cuDeviceGetName",                                  \
         (char *name, int room, int device))                                                        \
-    X(ABI_OPTIONAL, unsigned, cuDeviceGetUuid_v2, "cuDeviceGetUuid_v2",                            \
-        (struct abi_uuid * uuid, int device))                                                      \
-    X(ABI_REQUIRED, unsigned, cuDeviceGetUuid, "cuDeviceGetUuid",                                  \
+    X(ABI_REQUIRED, unsigned, cuDeviceGetUuid, "cuDeviceGetUuid_v2",                               \
         (struct abi_uuid * uuid, int device))                                                      \
     X(ABI_REQUIRED, unsigned, cuDeviceGetAttribute, "cuDeviceGetAttribute",                        \
         (int *value, unsigned attribute, int device))                                              \

@@ -66,9 +66,7 @@ static const struct {
 static void describe_uuid(struct gpu *gpu, int device, struct device_info *info)
 {
     struct abi_uuid uuid = {{0}};
-    unsigned result = gpu->api.cuDeviceGetUuid_v2 ? gpu->api.cuDeviceGetUuid_v2(&uuid, device) : 1;
-    if (result != ABI_SUCCESS)
-        gpu->api.cuDeviceGetUuid(&uuid, device);
+    gpu->api.cuDeviceGetUuid(&uuid, device);
     /* The driver gives bytes only; a slice of a card carries MIG in its name, and is a device of
      * its own. */
     int used = snprintf(
