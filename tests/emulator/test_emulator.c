@@ -453,7 +453,11 @@ static void more_shared_memory_must_be_asked_for(void **state)
     (void)state;
     struct module *module;
     struct function *k = client_kernel_in(
-        KERNEL "() { __shared__ char fixed[1024]; fixed[threadIdx.x] = 1; }", "k", &module);
+        "__device__ void touch(int t) { __shared__ char mine[512]; mine[t] = 1; }\n" KERNEL
+        "() { __shared__ char one[256], two[256]; one[threadIdx.x] = two[threadIdx.x] = 1; "
+        "touch(threadIdx.x); }\n"
+        "extern \"C\" __global__ void other() { __shared__ char its[64]; its[threadIdx.x] = 1; }",
+        "k", &module);
     int value;
     MUST(cuFuncGetAttribute(&value, 1, k));
     assert_int_equal(value, 1024);
