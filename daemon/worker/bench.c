@@ -123,9 +123,13 @@ static const struct {
 } operations[] = {{"setup", bench_setup}, {"bench", answer_bench}, {"confirm", answer_confirm}};
 
 /* The device must be idle and whole on both sides of a request. */
-static bool is_whole(struct bench *bench, const char *when, struct verdict *verdict)
+static bool is_whole(
+    struct bench *bench, const char *when, enum cuda_blame blame, struct verdict *verdict)
 {
-    return !bench->is_lost && bench_wait(bench, WATCHDOG_STEP_MS, when, verdict) == 0;
+    bench->watchdog.blame = blame;
+    int result = bench_wait(bench, WATCHDOG_STEP_MS, when, verdict);
+    bench->watchdog.blame = BLAME_CANDIDATE;
+    return result == 0;
 }
 
 static json_t *failure(struct bench *bench, struct verdict *verdict, enum cuda_blame blame)
@@ -141,13 +145,14 @@ static json_t *answer_locked(struct bench *bench, const json_t *request)
 {
     const char *op = json_string_value(json_object_get(request, "op"));
     struct verdict verdict = {.outcome = NULL};
-    if (!is_whole(bench, "the device before the request", &verdict))
+    if (!is_whole(bench, "the device before the request", BLAME_DEVICE, &verdict))
         return failure(bench, &verdict, BLAME_DEVICE); /* whatever it was, it came before */
     for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
         if (!op || strcmp(op, operations[i].op) != 0)
             continue;
         json_t *answer = operations[i].answer(bench, request);
-        if (bench->is_lost || is_whole(bench, "the device after the request", &verdict))
+        if (bench->is_lost ||
+            is_whole(bench, "the device after the request", BLAME_CANDIDATE, &verdict))
             return answer;
         json_decref(answer); /* a fault that shows late is this request's all the same */
         return failure(bench, &verdict, verdict.blame);
@@ -166,6 +171,9 @@ static json_t *answer_request(struct bench *bench, const json_t *request)
         verdict.is_retried = true;
         return failure(bench, &verdict, BLAME_DEVICE);
     }
+    /* From here on the daemon counts its deadline; an error shows at the answer. */
+    channel_send(bench->channel,
+        json_pack("{ss,sO}", "event", "locked", "id", json_object_get(request, "id")), NULL);
     json_t *answer = answer_locked(bench, request);
     gpu_lock_release(&bench->lock);
     return answer;
@@ -269,7 +277,7 @@ int bench_role(struct channel *channel, struct libraries *libraries, const char 
         return 1;
     int status = serve(&bench);
     if (bench.is_lost)
-        return status;
+        _exit(status); /* the driver's exit handlers may hang on a lost context */
     watchdog_arm(&bench.watchdog, WATCHDOG_STEP_MS, "releasing the device");
     bench_finish(&bench);
     watchdog_finish(&bench.watchdog);

@@ -21,6 +21,8 @@ struct confirm {
     size_t count;
     struct contender *contenders;
     struct measure common; /* mode, deadline, budget */
+    bool is_verified;
+    double call_ms;        /* what a call takes the host, on average */
     uint64_t random;
     size_t at; /* whose turn it is: who is to blame */
 };
@@ -79,24 +81,43 @@ static int load_contenders(struct confirm *confirm, struct bench *bench, const j
     return 0;
 }
 
-/* The untimed warm-up of each, and its graph. The graphs share one room for copies, with one
- * distance between sets, so that their inputs lie at the same places. */
 static int warm_up(struct confirm *confirm, struct bench *bench, struct verdict *verdict)
 {
+    double ns, start_ms = bench_now_ms();
+    for (confirm->at = 0; confirm->at < confirm->count; confirm->at++) {
+        struct contender *contender = &confirm->contenders[confirm->at];
+        bench->watchdog.candidate = (int)confirm->at;
+        double max_error;
+        if (confirm->is_verified && candidate_verify(&contender->candidate, bench,
+                                        confirm->common.deadline_ms, &max_error, verdict) < 0)
+            return -1;
+        if (event_samples(&contender->candidate, bench, &confirm->common, 1, &ns, verdict) < 0)
+            return -1;
+    }
+    confirm->call_ms = (bench_now_ms() - start_ms) / (double)confirm->count;
+    return 0;
+}
+
+/* One plan for all: the graphs share the copies, and their inputs lie at the same places. */
+static int make_graphs(struct confirm *confirm, struct bench *bench, struct verdict *verdict)
+{
+    struct replay plan;
     uint64_t stride = 0;
     for (size_t i = 0; i < confirm->count; i++) {
         uint64_t bytes = candidate_set_bytes(&confirm->contenders[i].candidate);
         stride = bytes > stride ? bytes : stride;
     }
-    for (confirm->at = 0; confirm->at < confirm->count; confirm->at++) {
+    bool has_inout = confirm->contenders[0].candidate.has_inout;
+    confirm->at = 0;
+    if (replay_plan(&plan, bench, &confirm->common, has_inout, stride, confirm->call_ms, verdict) <
+        0)
+        return -1;
+    for (; confirm->at < confirm->count; confirm->at++) {
         struct contender *contender = &confirm->contenders[confirm->at];
-        double ns, start_ms = bench_now_ms();
         bench->watchdog.candidate = (int)confirm->at;
-        if (event_samples(&contender->candidate, bench, &confirm->common, 1, &ns, verdict) < 0)
-            return -1;
-        double call_ms = bench_now_ms() - start_ms;
-        if (confirm->common.is_graph && replay_create(&contender->replay, &contender->candidate,
-                                            bench, &confirm->common, stride, call_ms, verdict) < 0)
+        contender->replay = plan;
+        if (replay_create(
+                &contender->replay, &contender->candidate, bench, &confirm->common, verdict) < 0)
             return -1;
     }
     return 0;
@@ -179,6 +200,7 @@ static int confirm_all(
         return verdict_set(verdict, "invalid", "1 to %d candidates are confirmed at once, not %zu",
             CONFIRM_LIMIT, count);
     confirm->random = (uint64_t)seed;
+    confirm->is_verified = json_is_true(json_object_get(request, "verify"));
     confirm->contenders = calloc(count, sizeof(*confirm->contenders));
     if (!confirm->contenders)
         return verdict_set(verdict, "invalid", "no memory for %zu candidates", count);
@@ -186,7 +208,8 @@ static int confirm_all(
     if (measure_init(&confirm->common, request, verdict) < 0 ||
         load_contenders(confirm, bench, request, candidates, verdict) < 0 ||
         measure_prepare(&confirm->common, bench, verdict) < 0 ||
-        warm_up(confirm, bench, verdict) < 0)
+        warm_up(confirm, bench, verdict) < 0 ||
+        (confirm->common.is_graph && make_graphs(confirm, bench, verdict) < 0))
         return -1;
     return run_rounds(confirm, bench, verdict);
 }

@@ -120,10 +120,14 @@ struct replay {
 };
 
 uint64_t candidate_set_bytes(struct candidate *candidate);
-/* Makes the graph and replays it once, untimed. `stride`: bytes from one set of buffers to the
- * next, at least the candidate's own; call_ms: what one call takes the host. */
+/* Decides on calls and sets of buffers, and makes room for the sets. `stride`: bytes from one set
+ * to the next, at least the candidate's own; call_ms: what one call takes the host. Graphs made
+ * with the same plan may live side by side. */
+int replay_plan(struct replay *replay, struct bench *bench, const struct measure *measure,
+    bool has_inout, uint64_t stride, double call_ms, struct verdict *verdict);
+/* Makes the graph of a planned replay and replays it once, untimed. */
 int replay_create(struct replay *replay, struct candidate *candidate, struct bench *bench,
-    const struct measure *measure, uint64_t stride, double call_ms, struct verdict *verdict);
+    const struct measure *measure, struct verdict *verdict);
 void replay_destroy(struct replay *replay, struct bench *bench);
 /* Prepares (untimed) and replays once; *ns is one call's share. */
 int replay_sample(struct replay *replay, struct candidate *candidate, struct bench *bench,

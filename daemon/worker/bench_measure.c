@@ -20,6 +20,7 @@
 #define BATCH_MS 20           /* queued work between two waits */
 #define GRAPH_HOST_MS 100     /* a replay longer than this is no short call */
 #define MEMORY_SHARE 2        /* copies for graphs take at most 1/this of the free memory */
+#define SETS_L2 4             /* copies are together this many times the L2 */
 #define FLUSH_ALLOWANCE_MS 20 /* per flush, when deadlines are made */
 
 double bench_now_ms(void)
@@ -162,23 +163,6 @@ static void set_pointers(const struct replay *replay, struct candidate *candidat
     place_in_set(&candidate->buffers, true, at, out);
 }
 
-static int reserve_sets(struct bench *bench, uint64_t bytes, size_t *sets, struct verdict *verdict)
-{
-    size_t free_bytes = 0, total_bytes = 0;
-    bench->gpu.api.cuMemGetInfo(&free_bytes, &total_bytes);
-    uint64_t most = (free_bytes + bench->replica_arena.room_bytes) / MEMORY_SHARE;
-    if (bytes == 0)
-        bytes = 1;
-    *sets = BENCH_GRAPH_NODES;
-    if (*sets > most / bytes)
-        *sets = most / bytes > 0 ? (size_t)(most / bytes) : 1;
-    watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "allocating copies of the buffers");
-    int result = arena_reserve(
-        &bench->gpu, &bench->replica_arena, *sets * bytes, "copies of the buffers", verdict);
-    watchdog_disarm(&bench->watchdog);
-    return result;
-}
-
 /* Inputs (all: also in, else inout only) of every set, asynchronously. */
 static int copy_inputs(struct replay *replay, struct candidate *candidate, struct bench *bench,
     bool all, struct verdict *verdict)
@@ -226,48 +210,54 @@ static int capture(struct replay *replay, struct candidate *candidate, struct be
     return issued;
 }
 
-/* Distinct sets while they fit; once together they are twice the L2, going round again is as cold.
- * In-place kernels never see a set twice in a replay. Warm calls all use one set. */
-static void plan_replay(struct replay *replay, struct candidate *candidate, struct bench *bench,
-    const struct measure *measure, size_t sets_room, double call_ms)
+/* Cold: sets that together are several times the L2, so that coming round to the first is as cold
+ * as a new one, and the flush before each replay makes the first round cold. In-place kernels never
+ * see a set twice in a replay. Warm calls share one set. */
+int replay_plan(struct replay *replay, struct bench *bench, const struct measure *measure,
+    bool has_inout, uint64_t stride, double call_ms, struct verdict *verdict)
 {
+    size_t free_bytes = 0, total_bytes = 0;
     uint64_t l2_bytes = (uint64_t)bench->gpu.info.attributes[DEVICE_l2_bytes];
-    size_t most = call_ms > 0 ? (size_t)(GRAPH_HOST_MS / call_ms) : BENCH_GRAPH_NODES;
-    replay->nodes = most < 2 ? 2 : most > BENCH_GRAPH_NODES ? BENCH_GRAPH_NODES : most;
-    replay->sets = sets_room < replay->nodes ? sets_room : replay->nodes;
-    bool is_round_cold = replay->sets * candidate_set_bytes(candidate) >= 2 * l2_bytes;
-    if (!measure->is_cold && !candidate->has_inout)
-        replay->sets = 1;
-    else if (candidate->has_inout || !is_round_cold)
+    size_t nodes = call_ms > 0 ? (size_t)(GRAPH_HOST_MS / call_ms) : BENCH_GRAPH_NODES;
+    stride = stride > 0 ? stride : 1;
+    nodes = nodes < 2 ? 2 : nodes > BENCH_GRAPH_NODES ? BENCH_GRAPH_NODES : nodes;
+    uint64_t sets = nodes;
+    if (!has_inout)
+        sets = measure->is_cold ? 1 + SETS_L2 * l2_bytes / stride : 1;
+    bench->gpu.api.cuMemGetInfo(&free_bytes, &total_bytes);
+    uint64_t most = (free_bytes + bench->replica_arena.room_bytes) / MEMORY_SHARE / stride;
+    sets = sets < nodes ? sets : nodes;
+    sets = sets < most ? sets : most > 0 ? most : 1;
+    bool is_again_cold = sets * stride >= 2 * l2_bytes || !measure->is_cold;
+    *replay = (struct replay){.stride = stride, .sets = sets, .nodes = nodes};
+    if (has_inout || !is_again_cold)
         replay->nodes = replay->sets;
+    watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "allocating copies of the buffers");
+    int result = arena_reserve(
+        &bench->gpu, &bench->replica_arena, sets * stride, "copies of the buffers", verdict);
+    watchdog_disarm(&bench->watchdog);
+    return result;
 }
 
 int replay_create(struct replay *replay, struct candidate *candidate, struct bench *bench,
-    const struct measure *measure, uint64_t stride, double call_ms, struct verdict *verdict)
+    const struct measure *measure, struct verdict *verdict)
 {
     const struct cuda_api *api = &bench->gpu.api;
-    size_t sets;
-    *replay = (struct replay){.stride = stride};
     if (!api->cuGraphLaunch || !api->cuGraphInstantiate || !api->cuGraphUpload ||
         !api->cuStreamBeginCapture || !api->cuStreamEndCapture)
         return verdict_set(verdict, "launch_failed", "this driver is too old for graphs");
-    if (reserve_sets(bench, stride, &sets, verdict) < 0)
-        return -1;
-    plan_replay(replay, candidate, bench, measure, sets, call_ms);
     if (copy_inputs(replay, candidate, bench, true, verdict) < 0 ||
         bench_wait(bench, WATCHDOG_STEP_MS, "copying the inputs", verdict) < 0 ||
         capture(replay, candidate, bench, verdict) < 0)
         return -1;
+    double ns;
     unsigned result = api->cuGraphUpload(replay->exec, bench->gpu.stream);
     if (result != ABI_SUCCESS)
         verdict_cuda(verdict, result, "uploading a graph");
-    double ns;
-    if (result != ABI_SUCCESS ||
-        replay_sample(replay, candidate, bench, measure, &ns, verdict) < 0) { /* the warm-up */
-        replay_destroy(replay, bench);
-        return -1;
-    }
-    return 0;
+    else if (replay_sample(replay, candidate, bench, measure, &ns, verdict) == 0) /* warm-up */
+        return 0;
+    replay_destroy(replay, bench);
+    return -1;
 }
 
 void replay_destroy(struct replay *replay, struct bench *bench)
@@ -368,8 +358,9 @@ static int sample_graph(struct measure *measure, struct candidate *candidate, st
     double call_ms, double start_ms, struct verdict *verdict)
 {
     struct replay replay;
-    uint64_t stride = candidate_set_bytes(candidate);
-    if (replay_create(&replay, candidate, bench, measure, stride, call_ms, verdict) < 0)
+    if (replay_plan(&replay, bench, measure, candidate->has_inout, candidate_set_bytes(candidate),
+            call_ms, verdict) < 0 ||
+        replay_create(&replay, candidate, bench, measure, verdict) < 0)
         return -1;
     int result = 0;
     while (result == 0 && !is_done(measure, start_ms)) {

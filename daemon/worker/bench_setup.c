@@ -271,6 +271,8 @@ json_t *bench_setup(struct bench *bench, const json_t *request)
     struct verdict verdict = {.outcome = NULL};
     double start_ms = bench_now_ms();
     session_finish(&bench->session, &bench->gpu);
+    arena_release(&bench->gpu, &bench->scratch_arena); /* another shape may need the memory */
+    arena_release(&bench->gpu, &bench->replica_arena);
     int result = set_up(bench, request, &verdict);
     json_t *answer = json_pack("{sb}", "ok", result == 0);
     json_object_set_new(answer, "setup_ms", json_real(bench_now_ms() - start_ms));

@@ -53,8 +53,9 @@
  *   answer has the spills alone. max_error is a share of what the check allows: 1e300 is infinite.
  *
  * {"id","op":"confirm","session":N,"mode","method":"event"|"graph","deadline_ms","budget_ms",
- *  "seed","max_samples","candidates":[{"image","names","buffers","launches"}] (1 to 32)}
- *   Measures the candidates interleaved, in an order shuffled anew each round (seed).
+ *  "seed","max_samples","verify":bool,"candidates":[{"image","names","buffers","launches"}] (1 to 32)}
+ *   Measures the candidates interleaved, in an order shuffled anew each round (seed); with verify
+ *   each is compared with the reference first.
  *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns"}],"clocks"}
  *   -> {"id","candidate":INDEX, and the fields of a failure}
  *
@@ -69,7 +70,8 @@
  * the worker answers with outcome timeout and sticky true from its watchdog thread and ends by
  * SIGKILL on itself. While a request runs the daemon has a wider deadline of its own as second
  * line. Waiting for the GPU lock (another tunerd is measuring) comes first and counts against none
- * of these. */
+ * of these: the worker says {"id","event":"locked"} once it has the lock, and the daemon's deadline
+ * begins then. */
 #ifndef TUNE_WORKER_PIPE_H
 #define TUNE_WORKER_PIPE_H
 

@@ -13,8 +13,10 @@ static void expire(struct watchdog *watchdog)
         snprintf(candidate, sizeof(candidate), ",\"candidate\":%d", watchdog->candidate);
     snprintf(fields, sizeof(fields),
         "\"ok\":false,\"outcome\":\"timeout\",\"error\":\"%s did not end within %ld ms\","
-        "\"code\":0,\"blame\":\"candidate\",\"retry\":false,\"sticky\":true%s",
-        watchdog->what, watchdog->limit_ms, candidate);
+        "\"code\":0,\"blame\":\"%s\",\"retry\":%s,\"sticky\":true%s",
+        watchdog->what, watchdog->limit_ms,
+        watchdog->blame == BLAME_DEVICE ? "device" : "candidate",
+        watchdog->blame == BLAME_DEVICE ? "true" : "false", candidate);
     channel_answer_text(watchdog->channel, fields);
     kill(getpid(), SIGKILL);
 }

@@ -7,6 +7,7 @@
 #define TUNE_WORKER_WATCHDOG_H
 
 #include "channel.h"
+#include "cuda_errors.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,6 +23,7 @@ struct watchdog {
     bool is_armed, is_ending;
     struct timespec deadline;
     long limit_ms;
+    enum cuda_blame blame;
     int candidate;  /* of a confirm request; -1: none */
     char what[160]; /* the step, already safe inside a JSON string */
 };

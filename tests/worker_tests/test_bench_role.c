@@ -448,7 +448,9 @@ static void a_thousand_candidates_leak_nothing(void **state)
         first_kib = i == 100 ? kib : first_kib;
     }
     json_decref(compiled);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps freed memory for a while, and reports leaks itself */
     assert_true(kib - first_kib < 8 << 10);
+#endif
 }
 
 int main(void)
