@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define SETUP_DEADLINE_MS 120000 /* a reference on a large shape takes seconds */
+#define LOCK_DEADLINE_MS 600000  /* another tunerd may be measuring on the same GPU */
 #define BUSY_FIRST_PAUSE_MS 100
 #define BUSY_DOUBLINGS 5
 #define TASK_LOSSES_MAX 2 /* how often a task may go back to its queue */
@@ -225,8 +226,18 @@ static void slot_start(struct slot *slot)
     uv_async_send(&sched->kick); /* try again or give up, on the next turn */
 }
 
-static void send_to_slot(struct slot *slot, json_t *request, uint64_t deadline_ms)
+static uint64_t slot_deadline_ms(const struct slot *slot)
 {
+    return slot->state == SLOT_SETTING_UP ? slot->sched->options.setup_deadline_ms
+                                          : slot->task->deadline_ms;
+}
+
+/* A bench worker first waits for the GPU lock, perhaps for long: its own deadline begins when it says
+ * that it has the lock. */
+static void send_to_slot(struct slot *slot, json_t *request)
+{
+    uint64_t deadline_ms
+        = slot->is_bench ? slot->sched->options.lock_deadline_ms : slot_deadline_ms(slot);
     slot->request_id = ++slot->sched->next_request_id;
     json_object_set_new(request, "id", json_integer((json_int_t)slot->request_id));
     worker_send(slot->worker, request, deadline_ms);
@@ -240,11 +251,11 @@ static void slot_run(struct slot *slot, struct task *task)
     if (slot->is_bench && slot->session != task->session) {
         slot->state = SLOT_SETTING_UP;
         slot->session = 0;
-        send_to_slot(slot, task->setup, slot->sched->options.setup_deadline_ms);
+        send_to_slot(slot, task->setup);
         return;
     }
     slot->state = SLOT_RUNNING;
-    send_to_slot(slot, task->request, task->deadline_ms);
+    send_to_slot(slot, task->request);
 }
 
 static void on_idle_limit(uv_timer_t *timer)
@@ -359,7 +370,7 @@ static void take_answer(struct slot *slot, const json_t *answer)
     if (was_setup && is_ok) {
         slot->session = task->session;
         slot->state = SLOT_RUNNING;
-        send_to_slot(slot, task->request, task->deadline_ms);
+        send_to_slot(slot, task->request);
         return;
     }
     slot->task = NULL;
@@ -387,6 +398,10 @@ static void on_slot_message(struct worker *worker, json_t *message, void *contex
     json_int_t id = json_integer_value(json_object_get(message, "id"));
     if (!is_asked || id != (json_int_t)slot->request_id) {
         worker_kill(worker, "it answered what was not asked");
+        return;
+    }
+    if (json_object_get(message, "event") != NULL) {
+        worker_extend(worker, slot_deadline_ms(slot)); /* it has the GPU now */
         return;
     }
     worker_settle(worker);
@@ -679,6 +694,7 @@ static void fill_defaults(struct sched_options *options)
     } fields[] = {
         { &options->hello_deadline_ms, SCHED_HELLO_DEADLINE_MS },
         { &options->setup_deadline_ms, SETUP_DEADLINE_MS },
+        { &options->lock_deadline_ms, LOCK_DEADLINE_MS },
         { &options->bench_idle_ms, SCHED_BENCH_IDLE_MS },
         { &options->busy_pause_ms, BUSY_FIRST_PAUSE_MS },
         { &options->compiler_retry_ms, RETRY_COMPILER_AFTER_MS },

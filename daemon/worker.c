@@ -342,6 +342,12 @@ void worker_send(struct worker *worker, const json_t *request, uint64_t deadline
     uv_write(&outgoing->write, (uv_stream_t *)&worker->pipe, &buffer, 1, on_written);
 }
 
+void worker_extend(struct worker *worker, uint64_t deadline_ms)
+{
+    if (worker->is_waiting && !worker->has_exited && !worker->is_stopping)
+        uv_timer_start(&worker->deadline, on_deadline, deadline_ms, 0);
+}
+
 void worker_settle(struct worker *worker)
 {
     worker->is_waiting = false;

@@ -51,6 +51,8 @@ struct worker *worker_start(uv_loop_t *loop, const struct worker_options *option
 
 /* Sends a request (borrowed); an answer must come within deadline_ms or the worker is killed. */
 void worker_send(struct worker *worker, const json_t *request, uint64_t deadline_ms);
+/* The answer may take deadline_ms from now on. */
+void worker_extend(struct worker *worker, uint64_t deadline_ms);
 /* The request has been answered: ends its deadline. */
 void worker_settle(struct worker *worker);
 

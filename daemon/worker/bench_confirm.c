@@ -77,6 +77,10 @@ static int load_contenders(struct confirm *confirm, struct bench *bench, const j
             candidate_load(&contender->candidate, bench, each, verdict) < 0)
             return -1;
         contender->is_loaded = true;
+        double max_error;
+        if (confirm->is_verified && candidate_verify(&contender->candidate, bench,
+                                        confirm->common.deadline_ms, &max_error, verdict) < 0)
+            return -1;
     }
     return 0;
 }
@@ -87,10 +91,6 @@ static int warm_up(struct confirm *confirm, struct bench *bench, struct verdict 
     for (confirm->at = 0; confirm->at < confirm->count; confirm->at++) {
         struct contender *contender = &confirm->contenders[confirm->at];
         bench->watchdog.candidate = (int)confirm->at;
-        double max_error;
-        if (confirm->is_verified && candidate_verify(&contender->candidate, bench,
-                                        confirm->common.deadline_ms, &max_error, verdict) < 0)
-            return -1;
         if (event_samples(&contender->candidate, bench, &confirm->common, 1, &ns, verdict) < 0)
             return -1;
     }
