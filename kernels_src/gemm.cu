@@ -34,7 +34,7 @@
 #define TN 8 // columns of C per thread, multiple of 4
 #endif
 #ifndef PAD
-#define PAD 0 // floats added to each row of the staged A
+#define PAD 4 // floats added to each row of the staged A
 #endif
 #ifndef SWIZZLE
 #define SWIZZLE 0 // 0 none, 1 xor: spreads the stores of the transposed A over the banks
@@ -49,10 +49,10 @@
 #define SPLIT_K 1 // blocks that share one tile of C
 #endif
 #ifndef UNROLL
-#define UNROLL 8 // lines of the staged tiles per turn of the inner loop, at most BK
+#define UNROLL 16 // lines of the staged tiles per turn of the inner loop, at most BK
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
+#define MIN_BLOCKS 2 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
 constexpr int THREADS_M = BM / TM; // threads along M and N of a tile

@@ -23,7 +23,7 @@
 #define BLOCK 256 // threads per block, power of 2
 #endif
 #ifndef ITEMS
-#define ITEMS 16 // elements that a thread reads before it adds them
+#define ITEMS 32 // elements that a thread reads before it adds them
 #endif
 #ifndef VEC
 #define VEC 4 // floats per access

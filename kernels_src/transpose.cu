@@ -19,13 +19,13 @@
 #define TILE 64 // rows and columns of a block's tile
 #endif
 #ifndef ROWS
-#define ROWS 4 // rows per thread
+#define ROWS 8 // rows per thread
 #endif
 #ifndef VEC
 #define VEC 1 // floats per global access; divides M and N
 #endif
 #ifndef LAYOUT
-#define LAYOUT 1 // 0 none, 1 pad, 2 xor
+#define LAYOUT 2 // 0 none, 1 pad, 2 xor
 #endif
 
 constexpr int LANES = TILE / VEC; // threads along a row of the tile
