@@ -35,11 +35,12 @@ const char config_help[]
       "  --log FILE              append the log here instead of standard error\n"
       "  --debug                 log more\n"
       "  --check                 check the database and the kernels, print what is wrong, and end\n"
+      "  --salvage               move a damaged database aside, keep what can be read of it, and end\n"
       "  --help, --version\n";
 
 enum option_key {
     KEY_FOREGROUND = 1000, KEY_SOCKET, KEY_DB, KEY_PLUGINS, KEY_CUDA, KEY_EMULATE, KEY_WORKERS,
-    KEY_DEADLINE, KEY_MEMORY, KEY_DEVICES, KEY_IDLE, KEY_SYSTEM, KEY_LOG, KEY_DEBUG, KEY_CHECK,
+    KEY_DEADLINE, KEY_MEMORY, KEY_DEVICES, KEY_IDLE, KEY_SYSTEM, KEY_LOG, KEY_DEBUG, KEY_CHECK, KEY_SALVAGE,
     KEY_HELP, KEY_VERSION,
 };
 
@@ -59,6 +60,7 @@ static const struct option options[] = {
     { "log", required_argument, NULL, KEY_LOG },
     { "debug", no_argument, NULL, KEY_DEBUG },
     { "check", no_argument, NULL, KEY_CHECK },
+    { "salvage", no_argument, NULL, KEY_SALVAGE },
     { "help", no_argument, NULL, KEY_HELP },
     { "version", no_argument, NULL, KEY_VERSION },
     { 0 },
@@ -147,6 +149,9 @@ static int take_option(struct config *config, int key, const char *value, struct
         return 0;
     case KEY_CHECK:
         config->check = true;
+        return 0;
+    case KEY_SALVAGE:
+        config->salvage = true;
         return 0;
     case KEY_HELP:
         config->show_help = true;
@@ -326,7 +331,7 @@ static int fill_socket(struct config *config, struct tune_error *err)
     if (tune_socket_path(asked, path, err))
         return -1;
     replace(&config->socket, path);
-    return config->check ? 0 : make_socket_folder(path, err);
+    return config->check || config->salvage ? 0 : make_socket_folder(path, err);
 }
 
 /* The environment of the workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly, since a

@@ -23,7 +23,7 @@ struct config {
     uint64_t compile_deadline_ms;
     size_t compile_memory_limit_bytes;
     uint64_t idle_exit_ms; /* 0: never; how long without clients and jobs before the daemon ends */
-    bool foreground, emulate, check, debug, is_system, show_help, show_version;
+    bool foreground, emulate, check, salvage, debug, is_system, show_help, show_version;
 };
 
 /* 0, or -1 with a usage error (TUNE_EINVAL) or another. config_finish releases either way. */

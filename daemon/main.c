@@ -5,6 +5,7 @@
 #include "daemon/app.h"
 #include "daemon/command.h"
 #include "daemon/log.h"
+#include "daemon/salvage.h"
 #include "daemon/xmalloc.h"
 
 #include "client/proto.h"
@@ -262,6 +263,35 @@ static int check(struct app *app)
     return damaged > 0 ? 1 : status;
 }
 
+static int salvage(const struct app *app)
+{
+    struct tune_error err = { 0 };
+    struct salvage report;
+    if (salvage_run(app->config.db, &report, &err)) {
+        fprintf(stderr, "tunerd: %s\n", err.text);
+        return 1;
+    }
+    if (report.aside[0] == '\0')
+        printf("database %s is sound: nothing to salvage\n", app->config.db);
+    else
+        printf("database %s: %zu samples of %zu keys carried over; the damaged one is kept at %s\n",
+            app->config.db, report.samples, report.keys, report.aside);
+    return 0;
+}
+
+/* The database's file was cut short under a running daemon (LMDB reads it through a mapping). The next start
+ * finds the damage. */
+static void on_bus_error(int signal)
+{
+    static const char text[]
+        = "fatal: the database's file was cut short or its disk failed while it was in use: start tunerd "
+          "again, with --salvage if it refuses\n";
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    (void)signal;
+    _exit(1);
+}
+
 static void redirect_log(const char *path)
 {
     int descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -324,6 +354,7 @@ static int run(struct app *app)
     if (app->config.log != NULL)
         redirect_log(app->config.log);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGBUS, on_bus_error);
     umask(0077);
     gethostname(app->host, sizeof app->host - 1);
     uv_loop_init(&app->loop);
@@ -358,7 +389,7 @@ int main(int argc, char **argv)
         printf("%s", app.config.show_help ? config_help : "tunerd " TUNE_VERSION "\n");
         return 0;
     }
-    status = app.config.check ? check(&app) : run(&app);
+    status = app.config.check ? check(&app) : app.config.salvage ? salvage(&app) : run(&app);
     finish(&app);
     return status;
 }

@@ -76,7 +76,7 @@ static uint64_t get_u64(const uint8_t *bytes)
     return value;
 }
 
-#define ADVICE "move it away and start anew, or put back a copy"
+#define ADVICE "keep what can be read with tunerd --salvage, or put back a copy"
 
 static int damaged(struct pages *pages, uint64_t page, const char *what)
 {
