@@ -202,10 +202,10 @@ static int start_workers(void **state)
     (void)state;
     for (size_t i = 0; i < WORKERS; i++) {
         struct tune_error err = {0};
-        if (worker_link_start(&workers[i], "compile", NULL, &err) != 0) {
-            printf("skipped: %s\n", err.text);
-            exit(SKIPPED);
-        }
+        if (worker_link_start(&workers[i], "compile", NULL, &err) == 0)
+            continue;
+        printf("%s: %s\n", err.code == TUNE_ENOCOMPILER ? "skipped" : "failed", err.text);
+        exit(err.code == TUNE_ENOCOMPILER ? SKIPPED : 1);
     }
     return 0;
 }
