@@ -63,8 +63,7 @@ static_assert(
     THREADS >= 64 && THREADS <= 512, "a block has 64 to 512 threads: (BM / TM) * (BN / TN)");
 static_assert(MIN_BLOCKS * THREADS * TM * TN <= 40960,
     "the sums of MIN_BLOCKS blocks must leave registers for the rest: MIN_BLOCKS * threads * TM * "
-    "TN "
-    "is at most 40960");
+    "TN is at most 40960");
 static_assert(SWIZZLE == 0 || PAD == 0, "the staged tile is padded or swizzled, not both");
 static_assert(UNROLL <= BK, "the inner loop has BK turns: UNROLL is at most BK");
 static_assert(VARIANT != 0 || (BM == 64 && BN == 64 && BK == 8 && TM == 4 && TN == 4 && PAD == 0 &&
@@ -156,8 +155,8 @@ __device__ inline int swizzled(int k, int m)
     return SWIZZLE ? m ^ ((k / VEC * (32 * VEC / BK)) & 28 & (BM - 4)) : m;
 }
 
-// Where a thread reads. Its access i of a step lies ROW(i) rows and COLUMN(i) floats from its first
-// one, both constant: W accesses make a row, and W divides THREADS or the other way round.
+// Where a thread reads. Its further accesses of a step lie a constant number of rows and columns
+// from its first one: of THREADS and the accesses that make a row, one divides the other.
 struct source {
     const float *at; // the first access of the current step
     i64 row_floats;  // length of a row of the matrix
