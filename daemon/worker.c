@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define STOP_GRACE_MS 1000
@@ -355,6 +356,14 @@ void worker_settle(struct worker *worker)
         uv_timer_stop(&worker->deadline);
 }
 
+/* The worker's read ends: one that runs under a tool and does not hear SIGTERM ends all the same. */
+static void end_pipe(struct worker *worker)
+{
+    uv_os_fd_t descriptor;
+    if (uv_fileno((uv_handle_t *)&worker->pipe, &descriptor) == 0)
+        shutdown(descriptor, SHUT_WR);
+}
+
 void worker_stop(struct worker *worker)
 {
     if (worker->is_stopping)
@@ -365,6 +374,7 @@ void worker_stop(struct worker *worker)
     uv_read_stop((uv_stream_t *)&worker->pipe);
     worker->has_pipe_ended = true;
     if (!worker->has_exited) {
+        end_pipe(worker);
         uv_process_kill(&worker->process, SIGTERM);
         uv_timer_start(&worker->deadline, on_deadline, STOP_GRACE_MS, 0);
     }

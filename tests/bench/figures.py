@@ -10,11 +10,10 @@ temporary folder; NVRTC's disk cache is off. Prints a table and writes OUT_FOLDE
 """
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
+
+from daemon import Daemon
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPACE_270 = ["--strategy", "exhaustive"] + [
@@ -24,48 +23,6 @@ SPACE_270 = ["--strategy", "exhaustive"] + [
                  "MIN_BLOCKS=1")
     for word in ("--param", text)
 ]
-
-
-class Daemon:
-    """A daemon of its own in a temporary folder; as a context manager it is ended and removed."""
-
-    def __init__(self, prefix, plugins=None):
-        self.prefix = prefix
-        self.folder = tempfile.mkdtemp(prefix="tunerd-bench-")
-        self.socket = self.folder + "/s"
-        command = [prefix + "/bin/tunerd", "--foreground", "--socket", self.socket,
-                   "--db", self.folder + "/db", "--log", self.folder + "/log"]
-        if plugins:
-            command += ["--plugins", plugins]
-        self.process = subprocess.Popen(command)
-        self.log = self.folder + "/log"
-        limit = time.monotonic() + 20
-        while not os.path.exists(self.socket):
-            if self.process.poll() is not None or time.monotonic() > limit:
-                raise SystemExit("tunerd did not start:\n" + open(self.log).read())
-            time.sleep(0.005)
-
-    def ctl(self, *words, check=True):
-        run = subprocess.run([self.prefix + "/bin/tunectl", "--socket", self.socket, "--json", *words],
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if check and run.returncode != 0:
-            raise SystemExit(f"tunectl {' '.join(words)}: {run.stderr[-2000:]}\n{run.stdout[-2000:]}\n"
-                             + open(self.log).read()[-4000:])
-        return json.loads(run.stdout)
-
-    def sweep(self, *words, check=True):
-        begun = time.monotonic()
-        result = self.ctl("sweep", *words, "--no-cache", check=check)
-        result["client_wall_s"] = time.monotonic() - begun
-        return result
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
-        shutil.rmtree(self.folder)
 
 
 def line(what, value, target=""):
