@@ -165,6 +165,15 @@ static void a_right_candidate_is_verified_and_timed_in_every_way(void **state)
     json_decref(compiled);
 }
 
+static void each_request_says_once_that_it_has_the_device(void **state)
+{
+    (void)state;
+    json_t *answer = run(CANDIDATE(""));
+    assert_true(is_outcome(answer, "ok"));
+    assert_int_equal(bench.locked_events, 1);
+    json_decref(answer);
+}
+
 /* b += 1 would be far from its reference after dozens of timed calls; graphs run on copies. */
 static void an_in_place_kernel_starts_from_fresh_inputs_each_time(void **state)
 {
@@ -426,6 +435,46 @@ static void a_reference_that_fails_is_refused_before_any_candidate(void **state)
     json_decref(answer);
 }
 
+static json_t *setup_with_hooks(const char *path)
+{
+    json_t *request = setup_request();
+    json_object_set_new(request, "hooks", json_string(path));
+    json_object_set_new(
+        request, "call", json_pack("{ss,ss,s{si}}", "kernel", "k", "dtype", "f32", "dims", "N", N));
+    return worker_ask(&bench, request);
+}
+
+/* The hook's inputs are 1/2 and its reference is computed from them on the host; a wrong candidate
+ * must differ from that reference. */
+static void hooks_fill_inputs_and_give_the_reference(void **state)
+{
+    (void)state;
+    json_t *answer = setup_with_hooks(TUNE_HOOKS_GOOD);
+    assert_string_equal(text_of(answer, "error"), "");
+    json_decref(answer);
+    answer = run(CANDIDATE(""));
+    assert_true(is_outcome(answer, "ok"));
+    json_decref(answer);
+    answer = run(CANDIDATE("if (i == 4) c[i] = 0.25f;"));
+    assert_true(is_outcome(answer, "wrong_result"));
+    assert_true(has_text(answer, "error", "c[4] is 0.25, the reference 1 "));
+    json_decref(answer);
+}
+
+static void hooks_of_another_version_are_refused_with_both_numbers(void **state)
+{
+    (void)state;
+    json_t *answer = setup_with_hooks(TUNE_HOOKS_OLD);
+    assert_true(has_text(answer, "error", "version 99"));
+    json_decref(answer);
+    answer = setup_with_hooks("/nonexistent/hooks.so");
+    assert_true(has_text(answer, "error", "cannot be loaded"));
+    json_decref(answer);
+    answer = setup_with_hooks(TUNE_HOOKS_BAD);
+    assert_true(has_text(answer, "error", "reference hook failed with 7"));
+    json_decref(answer);
+}
+
 static void a_thousand_candidates_leak_nothing(void **state)
 {
     (void)state;
@@ -459,6 +508,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_right_candidate_is_verified_and_timed_in_every_way, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
+            each_request_says_once_that_it_has_the_device, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
             an_in_place_kernel_starts_from_fresh_inputs_each_time, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             a_wrong_element_is_named_with_both_values, start_bench, end_bench),
@@ -486,6 +537,10 @@ int main(void)
             nonsense_is_answered_and_the_worker_lives, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             a_reference_that_fails_is_refused_before_any_candidate, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            hooks_fill_inputs_and_give_the_reference, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            hooks_of_another_version_are_refused_with_both_numbers, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(a_thousand_candidates_leak_nothing, start_bench, end_bench),
     };
     use_emulator(true);

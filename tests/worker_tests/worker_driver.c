@@ -74,6 +74,13 @@ json_t *worker_ask(struct worker_process *worker, json_t *request)
     }
     free(line);
     json_t *answer = worker_read(worker);
+    for (worker->locked_events = 0; answer && json_object_get(answer, "event");
+         worker->locked_events++) {
+        assert_string_equal(text_of(answer, "event"), "locked");
+        assert_int_equal(json_integer_value(json_object_get(answer, "id")), id);
+        json_decref(answer);
+        answer = worker_read(worker);
+    }
     assert_non_null(answer);
     assert_int_equal(json_integer_value(json_object_get(answer, "id")), id);
     return answer;

@@ -13,6 +13,7 @@
 struct worker_process {
     pid_t pid;
     int fd;
+    unsigned locked_events; /* {"event":"locked"} lines before the last answer */
     struct proto_reader reader;
 };
 
@@ -21,7 +22,7 @@ struct worker_process {
 void worker_start(struct worker_process *worker, const char *role, const char *const *arguments);
 /* The next message, or NULL at the stream's end. New reference; fails the test after the limit. */
 json_t *worker_read(struct worker_process *worker);
-/* Sends a request (takes the reference, adds an id) and reads its answer. */
+/* Sends a request (takes the reference, adds an id) and reads its answer, past its events. */
 json_t *worker_ask(struct worker_process *worker, json_t *request);
 /* Closes the pipe and waits: the status of waitpid. */
 int worker_end(struct worker_process *worker);
