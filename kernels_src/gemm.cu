@@ -1,12 +1,10 @@
 // C[M][N] = A[M][K] * B[K][N], row-major, f32 by IEEE fused multiply-add (no tensor cores).
 //
 // VARIANT 0 (naive): one thread per element of C walks along K.
-// VARIANT 1 (tiled): a block computes a BM x BN tile of C in steps of BK along K. The steps of A
-// and
-//   B are staged in shared memory, A transposed so that a thread reads its rows as vectors. A
-//   thread keeps TM x TN sums in registers, as groups of 4 x 4 that lie 4*BM/TM rows and 4*BN/TN
-//   columns apart: the lanes of a warp then read neighbouring 16-byte words, without bank
-//   conflicts.
+// VARIANT 1 (tiled): a block computes a BM x BN tile of C in steps of BK along K. A step of A and B
+//   is staged in shared memory, A transposed so that a thread reads its rows as vectors. A thread
+//   keeps TM x TN sums in registers, as groups of 4 x 4 that lie 4*BM/TM rows and 4*BN/TN columns
+//   apart: the lanes of a warp then read neighbouring 16-byte words, without bank conflicts.
 // SPLIT_K > 1: that many blocks share a tile, each over its range of K, and write partial sums to
 //   scratch, which `gemm_sum` adds in a fixed order. Every variant is deterministic: the same
 //   inputs and configuration give the same bits.

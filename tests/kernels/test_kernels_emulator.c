@@ -106,11 +106,12 @@ static char *bench_outcome(const struct plugin *plugin, const int64_t *dims, con
                     json_object_get(image, "names"), "buffers", buffers, "launches", launches,
                     "mode", "cold", "method", "event", "verify", 1, "deadline_ms", 60000,
                     "sample_budget_ms", 1, "max_samples", 1, "stop_above_ns"));
-    if (!answer)
+    const char *word = json_string_value(json_object_get(answer, "outcome"));
+    if (!word)
         fail_msg("the bench worker died");
     const char *sentence = json_string_value(json_object_get(answer, "error"));
     snprintf(detail, room, "%s", sentence ? sentence : "");
-    char *outcome = strdup(json_string_value(json_object_get(answer, "outcome")));
+    char *outcome = strdup(word);
     json_decref(answer);
     return outcome;
 }

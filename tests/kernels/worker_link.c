@@ -88,8 +88,12 @@ json_t *worker_link_receive(struct worker_link *link)
     size_t length;
     for (;;) {
         char *line = proto_reader_next(&link->reader, &length);
+        json_t *message = line ? proto_parse(line, length, NULL) : NULL;
+        if (line && !json_object_get(message, "event"))
+            return message;
+        json_decref(message);
         if (line)
-            return proto_parse(line, length, NULL);
+            continue;
         ssize_t count = read(link->descriptor, bytes, sizeof bytes);
         if (count < 0 && errno == EINTR)
             continue;
