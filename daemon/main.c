@@ -1,7 +1,7 @@
 /* tunerd: puts the parts together, runs the loop, takes them apart again.
  *
  * Stopping is a flow, one step after another: no new clients; running tunings are left to be resumed; workers
- * end; the writer commits what is left; handles close; the loop runs dry and closes (asserted). */
+ * end; the writer commits what is left; handles close; the loop runs dry and closes (or the exit status is 1). */
 #include "daemon/app.h"
 #include "daemon/command.h"
 #include "daemon/log.h"
@@ -10,7 +10,6 @@
 
 #include "client/proto.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -367,10 +366,10 @@ static int run(struct app *app)
     start_handles(app);
     tell_ready(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);
-    int status = uv_loop_close(&app->loop);
-    assert(status == 0);
-    (void)status;
-    return 0;
+    if (uv_loop_close(&app->loop) == 0)
+        return 0;
+    log_warnx("the loop ended with something still open"); /* our mistake; seen by every e2e test */
+    return 1;
 }
 
 int main(int argc, char **argv)
