@@ -13,7 +13,7 @@
  *    confirmed only if it is not slower than the default beside it.
  *
  * Callbacks arrive in any order; each ends in pump(), which looks at the state and starts whatever can be
- * started. tuning_pump.c is that state machine; tuning_row.c writes rows, tuning_history.c reads earlier
+ * started. tuning.c is that state machine; tuning_row.c writes rows, tuning_history.c reads earlier
  * ones, tuning_confirm.c confirms, tuning_result.c tells. */
 #ifndef TUNE_TUNING_H
 #define TUNE_TUNING_H

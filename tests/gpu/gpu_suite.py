@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What only a GPU can show: gpu_suite.py PREFIX [OUT_FOLDER]    exit status 77: there is no GPU here
+"""What only a GPU can show: gpu_suite.py PREFIX [OUT_FOLDER [part ...]]    exit status 77: there is no GPU here
 
 PREFIX is an installed tree or a build folder. Sweeps with verification on fresh random inputs:
-    awkward     every kernel over shapes of 1, primes, tile +- 1, tall, flat
-    huge        more than 2^31 elements, where 32-bit offsets would wrap (needs 24 GiB of device memory)
+    sweeps      every kernel over shapes of 1, primes, tile +- 1, tall, flat
+                and of more than 2^31 elements, where 32-bit offsets would wrap (needs 24 GiB of device memory)
     faults      every planted fault is named as what it is, and the sweep goes on
-    sanitizer   one configuration of each variant under compute-sanitizer's memcheck and racecheck
+    memcheck, racecheck   one configuration of each variant under compute-sanitizer's memcheck and racecheck
 """
 import glob
 import os
@@ -80,12 +80,33 @@ def complaints(report):
     return [line for line in lines if line and not line.startswith(harmless)]
 
 
-def sanitizer(prefix, tool, logs):
+def wrapped_worker(prefix, tool, logs):
     worker = prefix + "/libexec/tunerd/tune-worker"
     wrapper = logs + "/worker." + tool
     with open(wrapper, "w") as file:
         file.write(WRAPPER.format(worker=worker, tool=tool, logs=logs))
     os.chmod(wrapper, stat.S_IRWXU)
+    return wrapper
+
+
+def reports_of(tool, logs):
+    return [open(name).read() for name in glob.glob(f"{logs}/{tool}.*.log")]
+
+
+def sanitizer_control(prefix, logs):
+    """The tool must see a planted illegal address, or its silence about the kernels means nothing."""
+    os.makedirs(logs, exist_ok=True)
+    with Daemon(prefix, plugins=HERE + "/plugins",
+                env={"TUNE_WORKER": wrapped_worker(prefix, "memcheck", logs)}) as daemon:
+        daemon.ctl("sweep", "faults", "--param", "MODE=illegal_address", "--budget", "evals=1",
+                   "--deadline-ms", "120000", check=False)
+    check("memcheck sees a planted illegal address",
+          any("Invalid __global__ write" in line for r in reports_of("memcheck", logs)
+              for line in complaints(r)))
+
+
+def sanitizer(prefix, tool, logs):
+    wrapper = wrapped_worker(prefix, tool, logs)
     shapes = {"gemm": "M=65,N=70,K=33", "transpose": "M=70,N=45", "reduce": "N=10007"}
     with Daemon(prefix, env={"TUNE_WORKER": wrapper}) as daemon:
         for kernel, variants in VARIANTS.items():
@@ -95,7 +116,7 @@ def sanitizer(prefix, tool, logs):
                                     "--seed", "3", "--deadline-ms", "120000", check=False)
                 check(f"{tool}: {kernel} {variant} runs", "counts" in result and all_ok(result),
                       str(result.get("error", "")))
-    reports = [open(name).read() for name in glob.glob(f"{logs}/{tool}.*.log")]
+    reports = reports_of(tool, logs)
     clean = [r for r in reports if not complaints(r)]
     check(f"{tool} finds nothing", len(reports) > 0 and len(clean) == len(reports),
           f"{len(clean)} of {len(reports)} reports clean")
@@ -110,12 +131,19 @@ def main():
     if not os.path.exists("/dev/nvidiactl"):
         print("skipped: there is no GPU on this machine")
         sys.exit(77)
-    with Daemon(prefix) as daemon:
-        awkward(daemon)
-        huge(daemon)
-    faults(prefix)
+    os.makedirs(logs, exist_ok=True)
+    wanted = sys.argv[3:] or ["sweeps", "faults", "memcheck", "racecheck"]
+    if "sweeps" in wanted:
+        with Daemon(prefix) as daemon:
+            awkward(daemon)
+            huge(daemon)
+    if "faults" in wanted:
+        faults(prefix)
+    if "memcheck" in wanted:
+        sanitizer_control(prefix, logs + "/control")
     for tool in ("memcheck", "racecheck"):
-        sanitizer(prefix, tool, logs)
+        if tool in wanted:
+            sanitizer(prefix, tool, logs)
     print(f"{len(failures)} failed" + "".join("\n  " + f for f in failures))
     sys.exit(1 if failures else 0)
 
