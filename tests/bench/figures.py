@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SPACE_270 = ["--strategy", "exhaustive"] + [
     word
     for text in ("BM=32,64,128", "BN=32,64,128", "BK=8,16,32", "TM=4,8", "TN=4,8", "PAD=0,1,4",
-                 "VARIANT=tiled", "SWIZZLE=none", "VEC=1", "STAGES=2", "SPLIT_K=1", "UNROLL=8",
+                 "VARIANT=tiled", "SWIZZLE=none", "VEC=1", "STAGES=1", "SPLIT_K=1", "UNROLL=8",
                  "MIN_BLOCKS=1")
     for word in ("--param", text)
 ]
