@@ -199,6 +199,14 @@ static void slot_failed(struct slot *slot, bool was_starting, const char *why)
         compiler_missing(slot->sched, why);
 }
 
+static void slot_init(struct sched *sched, struct slot *slot)
+{
+    slot->sched = sched;
+    uv_timer_init(sched->loop, &slot->timer);
+    slot->timer.data = slot;
+    sched->open_handles++;
+}
+
 static void slot_start(struct slot *slot)
 {
     struct sched *sched = slot->sched;
@@ -246,8 +254,7 @@ static void send_to_slot(struct slot *slot, json_t *request)
 static void slot_run(struct slot *slot, struct task *task)
 {
     slot->task = task;
-    if (slot->is_bench)
-        uv_timer_stop(&slot->timer);
+    uv_timer_stop(&slot->timer);
     if (slot->is_bench && slot->session != task->session) {
         slot->state = SLOT_SETTING_UP;
         slot->session = 0;
@@ -263,7 +270,8 @@ static void on_idle_limit(uv_timer_t *timer)
     struct slot *slot = timer->data;
     if (slot->state != SLOT_IDLE)
         return;
-    log_debug("bench worker %d was idle: ended", worker_pid(slot->worker));
+    log_debug("%s worker %d was idle: ended", slot->is_bench ? "bench" : "compile",
+        worker_pid(slot->worker));
     slot->state = SLOT_ENDING;
     worker_stop(slot->worker);
 }
@@ -271,8 +279,9 @@ static void on_idle_limit(uv_timer_t *timer)
 static void slot_rest(struct slot *slot)
 {
     slot->state = SLOT_IDLE;
-    if (slot->is_bench)
-        uv_timer_start(&slot->timer, on_idle_limit, slot->sched->options.bench_idle_ms, 0);
+    const struct sched_options *options = &slot->sched->options;
+    uv_timer_start(&slot->timer, on_idle_limit,
+        slot->is_bench ? options->bench_idle_ms : options->compile_idle_ms, 0);
     uv_async_send(&slot->sched->kick);
 }
 
@@ -531,13 +540,10 @@ static void on_lister_message(struct worker *worker, json_t *message, void *cont
     sched->bench_slots = xcalloc(sched->device_count, sizeof *sched->bench_slots);
     for (size_t i = 0; i < sched->device_count; i++) {
         struct slot *slot = &sched->bench_slots[i];
-        slot->sched = sched;
+        slot_init(sched, slot);
         slot->is_bench = true;
         slot->device = i;
         queue_init(&slot->queue);
-        uv_timer_init(sched->loop, &slot->timer);
-        slot->timer.data = slot;
-        sched->open_handles++;
         log_info("device %d: %s, %s, %s", sched->devices[i].ordinal, sched->devices[i].name,
             sched->devices[i].arch, sched->devices[i].uuid);
     }
@@ -696,6 +702,7 @@ static void fill_defaults(struct sched_options *options)
         { &options->setup_deadline_ms, SETUP_DEADLINE_MS },
         { &options->lock_deadline_ms, LOCK_DEADLINE_MS },
         { &options->bench_idle_ms, SCHED_BENCH_IDLE_MS },
+        { &options->compile_idle_ms, SCHED_COMPILE_IDLE_MS },
         { &options->busy_pause_ms, BUSY_FIRST_PAUSE_MS },
         { &options->compiler_retry_ms, RETRY_COMPILER_AFTER_MS },
     };
@@ -720,7 +727,7 @@ struct sched *sched_create(uv_loop_t *loop, const struct sched_options *options,
     sched->kick.data = sched;
     sched->open_handles = 1;
     for (unsigned i = 0; i < options->compile_workers; i++)
-        sched->compile_slots[i].sched = sched;
+        slot_init(sched, &sched->compile_slots[i]);
     list_devices(sched);
     uv_async_send(&sched->kick); /* on_ready must not come from inside this call */
     return sched;
@@ -877,6 +884,12 @@ static void on_timer_closed(uv_handle_t *handle)
         free_all(sched);
 }
 
+static void close_timer(struct slot *slot, const void *context)
+{
+    (void)context;
+    uv_close((uv_handle_t *)&slot->timer, on_timer_closed);
+}
+
 static void maybe_stopped(struct sched *sched)
 {
     size_t compile_workers, bench_workers, queue;
@@ -885,16 +898,14 @@ static void maybe_stopped(struct sched *sched)
     if (compile_workers + bench_workers > 0 || sched->lister != NULL
         || uv_is_closing((uv_handle_t *)&sched->kick))
         return;
-    for (size_t i = 0; i < sched_device_count(sched); i++)
-        uv_close((uv_handle_t *)&sched->bench_slots[i].timer, on_timer_closed);
+    for_each_slot(sched, close_timer, NULL);
     uv_close((uv_handle_t *)&sched->kick, on_kick_closed);
 }
 
 static void stop_slot(struct slot *slot, const void *context)
 {
     (void)context;
-    if (slot->is_bench)
-        uv_timer_stop(&slot->timer);
+    uv_timer_stop(&slot->timer);
     if (slot->worker == NULL)
         return;
     if (slot->task != NULL)

@@ -10,7 +10,7 @@
  * A device whose workers fail to start or die three times in a row without one answer is set offline: its
  * tasks fail with the reason until sched_revive. A device that is busy (exclusive mode, another program)
  * is tried again with growing pauses. Idle bench workers end after SCHED_BENCH_IDLE_MS, so that they do not
- * hold a context and memory on the card. */
+ * hold a context and memory on the card; idle compile workers after SCHED_COMPILE_IDLE_MS. */
 #ifndef TUNE_SCHED_H
 #define TUNE_SCHED_H
 
@@ -22,6 +22,7 @@
 #include <uv.h>
 
 #define SCHED_BENCH_IDLE_MS 30000
+#define SCHED_COMPILE_IDLE_MS 600000
 #define SCHED_HELLO_DEADLINE_MS 20000
 #define SCHED_START_FAILURES_MAX 3
 #define SCHED_BUSY_TRIES_MAX 10
@@ -37,7 +38,7 @@ struct sched_options {
     size_t compile_memory_limit_bytes;
     const char *devices; /* comma-separated ordinals to use, NULL: all */
     /* 0: the usual, as defined above and in sched.c. */
-    uint64_t hello_deadline_ms, setup_deadline_ms, lock_deadline_ms, bench_idle_ms;
+    uint64_t hello_deadline_ms, setup_deadline_ms, lock_deadline_ms, bench_idle_ms, compile_idle_ms;
     uint64_t busy_pause_ms;     /* the first pause before a busy device is tried again */
     uint64_t compiler_retry_ms; /* how long a compiler that cannot start is not tried again */
 };
