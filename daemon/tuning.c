@@ -330,6 +330,7 @@ static void on_benched(const struct task_result *result, void *context)
     struct tuning *tuning = context;
     struct candidate *candidate = tuning->benching;
     tuning->benching = NULL;
+    tuning->bench_busy_s += (double)(uv_hrtime() - tuning->bench_sent_ns) / 1e9;
     switch (result->end) {
     case TASK_ANSWERED:
         take_answer(candidate, result->answer);
@@ -385,6 +386,7 @@ static void on_mark_committed(const struct tune_error *err, void *context)
     if (tuning->benching == NULL)
         return; /* cancelled meanwhile */
     uint64_t deadline_ms = tuning->deadline_ms + TUNING_SAMPLE_BUDGET_MS + ANSWER_MARGIN_MS;
+    tuning->bench_sent_ns = uv_hrtime();
     sched_bench(tuning->deps.sched, tuning->device_index, tuning->setup, tuning->session,
         bench_request(tuning, tuning->benching), deadline_ms, on_benched, tuning);
 }
@@ -481,6 +483,9 @@ static void on_image(const struct image_result *result, void *context)
     struct candidate *candidate = context;
     struct tuning *tuning = candidate->tuning;
     tuning->compiling--;
+    tuning->compile_busy_s += result->compile_ms / 1e3;
+    tuning->compiled += !result->is_cached;
+    tuning->cached += result->is_cached;
     if (result->package == NULL) {
         take_compile_failure(candidate, result);
         tuning_pump(tuning);
@@ -706,6 +711,7 @@ void tuning_pump(struct tuning *tuning)
     if (!tuning->search_is_done || tuning_is_waiting(tuning))
         return;
     tuning->state = STATE_CONFIRMING;
+    tuning->confirm_started_ns = uv_hrtime();
     report_progress(tuning, "confirming");
     tuning_confirm(tuning);
 }
@@ -848,6 +854,7 @@ static void on_read(uv_work_t *work, int status)
     }
     tuning->outstanding--;
     tuning->state = STATE_SEARCHING;
+    tuning->search_started_ns = uv_hrtime();
     if (tuning->error.code != TUNE_OK) {
         tuning_pump(tuning);
         return;

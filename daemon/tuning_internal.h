@@ -63,7 +63,11 @@ struct tuning {
     bool has_filter, no_nvrtc_cache;
     size_t budget_evals;
     double budget_seconds;
-    uint64_t seed, input_seed, deadline_ms, started_ns;
+    uint64_t seed, input_seed, deadline_ms;
+    /* Where the time went, for the result. */
+    uint64_t started_ns, search_started_ns, confirm_started_ns, bench_sent_ns;
+    double bench_busy_s, compile_busy_s;
+    size_t compiled, cached;
     struct record_key key;
 
     enum tuning_state state;

@@ -148,6 +148,25 @@ static json_t *default_json(const struct tuning *tuning)
     return figures_json(tuning, &figures);
 }
 
+static double seconds_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns == 0 || to_ns < from_ns ? 0 : (double)(to_ns - from_ns) / 1e9;
+}
+
+/* bench_s: the time in which the device worked for this sweep's search, or its worker started or set up;
+ * compile_s: summed over the compile workers. */
+static json_t *timing_json(const struct tuning *tuning)
+{
+    uint64_t now_ns = uv_hrtime();
+    uint64_t searched_ns = tuning->confirm_started_ns ? tuning->confirm_started_ns : now_ns;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "build_s",
+        seconds_between(tuning->started_ns, tuning->search_started_ns), "search_s",
+        seconds_between(tuning->search_started_ns, searched_ns), "confirm_s",
+        seconds_between(tuning->confirm_started_ns, now_ns), "bench_s", tuning->bench_busy_s,
+        "compile_s", tuning->compile_busy_s, "compiled", (json_int_t)tuning->compiled, "cached",
+        (json_int_t)tuning->cached);
+}
+
 json_t *tuning_result(const struct tuning *tuning)
 {
     double median_ns = 0;
@@ -161,6 +180,7 @@ json_t *tuning_result(const struct tuning *tuning)
         tuning->device.name, "method", tuning->method, "strategy",
         tuning->strategy ? tuning->strategy : "", "space",
         (json_int_t)space_count(tuning->space), "messages", tuning->messages);
+    json_object_set_new(result, "timing", timing_json(tuning));
     add_rates(tuning, result, median_ns);
     return result;
 }
