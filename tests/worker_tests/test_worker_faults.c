@@ -225,6 +225,44 @@ static void a_compiler_that_aborts_takes_only_its_process(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
+/* Both candidates fail at their first timed call: the answer names whose turn came first. */
+static json_int_t first_in_the_round(struct worker_process *bench, int seed)
+{
+    static const char *const entries[] = {"k", "k2"};
+    json_t *candidates = json_array();
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(candidates,
+            json_pack("{ss,s{},s[o,o],so}", "image", text_of(kernel, "image"), "names", "buffers",
+                buffer("a", "in"), buffer("c", "out"), "launches", launches(entries[i], "c")));
+    json_t *answer =
+        worker_ask(bench, json_pack("{ss,si,ss,ss,si,si,si,so}", "op", "confirm", "session", 1,
+                              "mode", "cold", "method", "event", "deadline_ms", 300, "budget_ms",
+                              100, "seed", seed, "candidates", candidates));
+    assert_string_equal(text_of(answer, "outcome"), "launch_failed");
+    json_int_t first = json_integer_value(json_object_get(answer, "candidate"));
+    json_decref(answer);
+    return first;
+}
+
+static void the_order_of_a_confirmation_follows_its_seed(void **state)
+{
+    (void)state;
+    int firsts[2] = {0, 0};
+    for (int seed = 0; seed < 12; seed++) {
+        struct worker_process bench;
+        use_scenario(
+            "{\"rules\":[{\"call\":\"cuLaunchKernel\",\"when\":{\"entry\":\"k\"},\"nth\":2,"
+            "\"do\":\"error\",\"code\":1},{\"call\":\"cuLaunchKernel\",\"when\":{\"entry\":"
+            "\"k2\"},\"nth\":2,\"do\":\"error\",\"code\":1}]}");
+        worker_start(&bench, "bench", NULL);
+        json_decref(worker_read(&bench));
+        json_decref(setup(&bench));
+        firsts[first_in_the_round(&bench, seed)]++;
+        assert_int_equal(worker_end(&bench), 0);
+    }
+    assert_true(firsts[0] > 0 && firsts[1] > 0); /* by chance 1 in 2,048; the seeds are fixed */
+}
+
 static int compile_parts(void)
 {
     struct worker_process compiler;
@@ -238,6 +276,9 @@ static int compile_parts(void)
     kernel = compile_text(&compiler,
         "extern \"C\" __global__ void k(const float *a, float *c) { c[threadIdx.x] = "
         "a[threadIdx.x]; }\n"
+        "extern \"C\" __global__ void k2(const float *a, float *c) { c[threadIdx.x] = "
+        "a[threadIdx.x]; "
+        "}\n"
         "extern \"C\" __global__ void ref(const float *a, float *r) { r[threadIdx.x] = "
         "a[threadIdx.x]; }\n",
         "cpu", NULL, "k");
@@ -264,6 +305,7 @@ int main(void)
         cmocka_unit_test_teardown(a_slow_first_launch_is_not_in_the_samples, clear),
         cmocka_unit_test_teardown(a_busy_device_says_so_and_that_trying_again_helps, clear),
         cmocka_unit_test_teardown(memory_errors_of_the_card_are_not_busy, clear),
+        cmocka_unit_test_teardown(the_order_of_a_confirmation_follows_its_seed, clear),
         cmocka_unit_test_teardown(a_compiler_that_aborts_takes_only_its_process, clear),
     };
     use_emulator(true);
