@@ -1,0 +1,339 @@
+/* A stand-in for tune-worker: speaks daemon/worker/pipe.h and misbehaves as it is told.
+ *
+ * Environment:
+ *   FAKE_LOG      a line is appended for each start, request and death: "start bench 0", "setup 7",
+ *                 "run compile", "grandchild PID"
+ *   FAKE_HELLO_COMPILE, FAKE_HELLO_BENCH, FAKE_HELLO_DEVICES: what to do in place of a good hello
+ *     crash exit hang garbage version role  (as the names say)
+ *     error        no use of the device or compiler; code 0
+ *     code:N       the same with the driver's code N
+ *     busy:N       busy for the first N starts of this role, then well
+ *     crash:N, error:N  the same for these
+ *   FAKE_DEVICES  how many devices to report (default 1)
+ *   FAKE_STUBBORN 1: SIGTERM and the end of the pipe are ignored
+ *
+ * A request's "do":
+ *   (absent)      a good answer, which repeats "echo"
+ *   fail          "ok":false and an error
+ *   sticky        a good answer marked as the process's last, then exit; sticky_stay: no exit
+ *   crash abort exit hang  as the names say
+ *   unlocked      bench: waits for the GPU lock for ever
+ *   answer_exit   a good answer, then death at once
+ *   garbage half huge array wrong_id no_id twice  break the protocol
+ *   wrong_then_right  an answer to a request that was not made, and then the right one
+ *   close         closes the pipe and lives on
+ *   grandchild    leaves a child that holds the pipe and standard error, answers, exits
+ *   words         writes "echo" to standard error, then exits with status 3
+ *   eat           takes echo MiB of memory and hangs
+ *   files         answers with the targets of all open descriptors */
+#include "daemon/worker/pipe.h"
+#include "plugins/device.h"
+
+#include <jansson.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static const char *role;
+
+static void note(const char *text)
+{
+    const char *path = getenv("FAKE_LOG");
+    if (path == NULL)
+        return;
+    int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    char line[128];
+    int length = snprintf(line, sizeof line, "%s\n", text);
+    if (write(file, line, (size_t)length) != length)
+        _exit(90);
+    close(file);
+}
+
+/* How many lines of the log say this. */
+static int times_noted(const char *text)
+{
+    FILE *file = fopen(getenv("FAKE_LOG"), "re");
+    char line[128];
+    int count = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        count += strcmp(line, text) == 0;
+    }
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+static void put_bytes(const char *bytes, size_t count)
+{
+    while (count > 0) {
+        ssize_t written = write(PIPE_DESCRIPTOR, bytes, count);
+        if (written <= 0)
+            _exit(91);
+        bytes += written;
+        count -= (size_t)written;
+    }
+}
+
+static void put(json_t *message)
+{
+    char *text = json_dumps(message, JSON_COMPACT);
+    put_bytes(text, strlen(text));
+    put_bytes("\n", 1);
+    free(text);
+    json_decref(message);
+}
+
+static _Noreturn void die(void)
+{
+    kill(getpid(), SIGKILL);
+    _exit(92);
+}
+
+static _Noreturn void hang(void)
+{
+    for (;;)
+        pause();
+}
+
+/* --- hello ------------------------------------------------------------------------------------ */
+
+static json_t *device_json(int ordinal)
+{
+    struct device_info device;
+    if (device_generic("sm_90", &device, NULL))
+        _exit(94);
+    snprintf(device.name, sizeof device.name, "Fake");
+    snprintf(device.uuid, sizeof device.uuid, "GPU-%d", ordinal);
+    device.ordinal = ordinal;
+    return device_to_json(&device);
+}
+
+static json_t *good_hello(int ordinal)
+{
+    if (strcmp(role, "compile") == 0)
+        return json_pack("{s:s, s:i, s:i, s:s, s:s, s:n, s:[iii], s:b}", "hello", role, "pipe",
+            PIPE_VERSION, "pid", (int)getpid(), "nvrtc", "13.0", "nvrtc_path", "/fake/libnvrtc.so",
+            "include", "archs", 75, 80, 90, "emulated", 0);
+    if (strcmp(role, "bench") == 0)
+        return json_pack("{s:s, s:i, s:i, s:o, s:b}", "hello", role, "pipe", PIPE_VERSION, "pid",
+            (int)getpid(), "device", device_json(ordinal), "nvml", 0);
+    json_t *list = json_array();
+    int count = getenv("FAKE_DEVICES") ? atoi(getenv("FAKE_DEVICES")) : 1;
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, device_json(i));
+    return json_pack("{s:s, s:i, s:o}", "hello", role, "pipe", PIPE_VERSION, "devices", list);
+}
+
+static _Noreturn void refuse(int code, bool is_busy)
+{
+    put(json_pack("{s:s, s:i, s:s, s:i, s:b}", "hello", role, "pipe", PIPE_VERSION, "error",
+        is_busy ? "the device is in use" : "this cannot work: \u20ac", "code", code, "busy",
+        is_busy));
+    _exit(1);
+}
+
+static void say_hello(const char *wish, int ordinal, int starts)
+{
+    const char *colon = strchr(wish, ':');
+    bool is_over = colon != NULL && starts > atoi(colon + 1);
+    size_t length = colon ? (size_t)(colon - wish) : strlen(wish);
+    json_t *hello = good_hello(ordinal);
+    if (strncmp(wish, "code:", 5) == 0)
+        refuse(atoi(colon + 1), false);
+    if (wish[0] == '\0' || is_over)
+        ;
+    else if (strncmp(wish, "crash", length) == 0)
+        die();
+    else if (strncmp(wish, "exit", length) == 0)
+        _exit(7);
+    else if (strncmp(wish, "hang", length) == 0)
+        hang();
+    else if (strncmp(wish, "error", length) == 0)
+        refuse(0, false);
+    else if (strncmp(wish, "busy", length) == 0)
+        refuse(46, true);
+    else if (strncmp(wish, "garbage", length) == 0)
+        put_bytes("hello world\n", 12);
+    else if (strncmp(wish, "version", length) == 0)
+        json_object_set_new(hello, "pipe", json_integer(PIPE_VERSION + 1));
+    else if (strncmp(wish, "role", length) == 0)
+        json_object_set_new(hello, "hello", json_string("baker"));
+    put(hello);
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static void break_protocol(const char *how)
+{
+    if (strcmp(how, "garbage") == 0) {
+        put_bytes("{\"id\":}\n", 8);
+    } else if (strcmp(how, "array") == 0) {
+        put_bytes("[1]\n", 4);
+    } else if (strcmp(how, "half") == 0) {
+        put_bytes("{\"id\":1,\"ok\":", 13);
+        _exit(0);
+    } else if (strcmp(how, "huge") == 0) {
+        size_t size = 1 << 20;
+        char *bytes = malloc(size);
+        memset(bytes, 'x', size);
+        for (;;) /* until it is killed */
+            put_bytes(bytes, size);
+    } else {
+        return;
+    }
+    hang();
+}
+
+static void leave_grandchild(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20); /* in case nobody ends it */
+        hang();
+    }
+    char text[40];
+    snprintf(text, sizeof text, "grandchild %d", (int)child);
+    note(text);
+}
+
+static void eat(size_t mebibytes)
+{
+    volatile char *bytes = malloc(mebibytes << 20);
+    for (size_t i = 0; bytes != NULL && i < mebibytes << 20; i += 4096)
+        bytes[i] = 1;
+    hang();
+}
+
+static json_t *open_files(void)
+{
+    json_t *list = json_array();
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        char target[256] = "";
+        if (atoi(entry->d_name) == dirfd(dir) || entry->d_name[0] == '.')
+            continue;
+        if (readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1) < 0)
+            continue;
+        char text[300];
+        snprintf(text, sizeof text, "%s %s", entry->d_name, target);
+        json_array_append_new(list, json_string(text));
+    }
+    closedir(dir);
+    return list;
+}
+
+/* Misdeeds that leave no answer. */
+static void misbehave(const char *how, json_t *request)
+{
+    const char *echo = json_string_value(json_object_get(request, "echo"));
+    if (strcmp(how, "crash") == 0)
+        die();
+    if (strcmp(how, "abort") == 0)
+        abort();
+    if (strcmp(how, "exit") == 0)
+        _exit(5);
+    if (strcmp(how, "hang") == 0 || strcmp(how, "unlocked") == 0)
+        hang();
+    if (strcmp(how, "eat") == 0)
+        eat((size_t)json_integer_value(json_object_get(request, "echo")));
+    if (strcmp(how, "words") == 0) {
+        if (write(STDERR_FILENO, echo, strlen(echo)) < 0)
+            _exit(93);
+        _exit(3);
+    }
+    if (strcmp(how, "close") == 0) {
+        close(PIPE_DESCRIPTOR);
+        hang();
+    }
+    break_protocol(how);
+}
+
+static void answer(const char *how, json_t *request)
+{
+    json_t *echo = json_object_get(request, "echo");
+    json_t *good = json_pack("{s:O, s:b, s:s, s:i, s:O*}", "id", json_object_get(request, "id"),
+        "ok", strcmp(how, "fail") != 0, "outcome", "ok", "pid", (int)getpid(), "echo", echo);
+    if (strcmp(how, "fail") == 0)
+        json_object_set_new(good, "error", json_string("it cannot be done"));
+    if (strncmp(how, "sticky", 6) == 0)
+        json_object_set_new(good, "sticky", json_true());
+    if (strcmp(how, "files") == 0)
+        json_object_set_new(good, "files", open_files());
+    if (strcmp(how, "wrong_id") == 0 || strcmp(how, "wrong_then_right") == 0) {
+        json_t *wrong = json_copy(good);
+        json_object_set_new(wrong, "id", json_integer(123456789));
+        put(wrong);
+    }
+    if (strcmp(how, "no_id") == 0)
+        json_object_del(good, "id");
+    if (strcmp(how, "grandchild") == 0)
+        leave_grandchild();
+    if (strcmp(how, "twice") == 0)
+        put(json_incref(good));
+    if (strcmp(how, "wrong_id") == 0)
+        json_decref(good);
+    else
+        put(good);
+    if (strcmp(how, "sticky") == 0 || strcmp(how, "grandchild") == 0)
+        _exit(0);
+    if (strcmp(how, "answer_exit") == 0)
+        die();
+}
+
+static void serve(const char *line)
+{
+    json_t *request = json_loads(line, 0, NULL);
+    const char *operation = json_string_value(json_object_get(request, "op"));
+    const char *how = json_string_value(json_object_get(request, "do"));
+    char text[64];
+    if (operation != NULL && strcmp(operation, "setup") == 0)
+        snprintf(text, sizeof text, "setup %d",
+            (int)json_integer_value(json_object_get(request, "session")));
+    else
+        snprintf(text, sizeof text, "run %s", role);
+    note(text);
+    if (strcmp(role, "bench") == 0 && (how == NULL || strcmp(how, "unlocked") != 0))
+        put(json_pack("{s:O, s:s}", "id", json_object_get(request, "id"), "event", "locked"));
+    if (how != NULL)
+        misbehave(how, request);
+    answer(how ? how : "", request);
+    json_decref(request);
+}
+
+int main(int argc, char **argv)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+    role = argc > 1 ? argv[1] : "";
+    const char *device = argc > 3 ? argv[3] : "";
+    char text[64], variable[64];
+    snprintf(text, sizeof text, "start %s%s%s", role, device[0] ? " " : "", device);
+    note(text);
+    if (getenv("FAKE_STUBBORN") != NULL)
+        signal(SIGTERM, SIG_IGN);
+    snprintf(variable, sizeof variable, "FAKE_HELLO_%s",
+        strcmp(role, "compile") == 0 ? "COMPILE"
+        : strcmp(role, "bench") == 0 ? "BENCH"
+                                     : "DEVICES");
+    const char *wish = getenv(variable);
+    say_hello(wish ? wish : "", atoi(device), getenv("FAKE_LOG") ? times_noted(text) : 0);
+    if (strcmp(role, "devices") == 0)
+        return 0;
+    FILE *pipe = fdopen(PIPE_DESCRIPTOR, "r");
+    char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, pipe) > 0)
+        serve(line);
+    free(line);
+    if (getenv("FAKE_STUBBORN") != NULL)
+        hang();
+    return 0;
+}
