@@ -7,6 +7,7 @@
 #include "plugins/plan.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -289,6 +290,13 @@ static void blame_device(struct candidate *candidate, const json_t *answer)
         try_again(candidate);
 }
 
+/* "ok" without a time that can be compared breaks the protocol. */
+static bool has_time(const json_t *answer)
+{
+    double median_ns = json_number_value(json_object_get(answer, "median_ns"));
+    return median_ns > 0 && isfinite(median_ns);
+}
+
 static void take_answer(struct candidate *candidate, const json_t *answer)
 {
     enum outcome outcome;
@@ -301,8 +309,9 @@ static void take_answer(struct candidate *candidate, const json_t *answer)
         return;
     }
     candidate->tuning->device_failures = 0;
-    if (outcome == OUTCOME_CRASHED) {
-        take_crash(candidate, answer, NULL);
+    if (outcome == OUTCOME_CRASHED || (outcome == OUTCOME_OK && !has_time(answer))) {
+        take_crash(candidate, answer,
+            outcome == OUTCOME_OK ? "its worker answered ok without a usable time" : NULL);
         return;
     }
     candidate->attempts++;

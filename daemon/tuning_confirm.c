@@ -147,7 +147,7 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
     if (blame != NULL && strcmp(blame, "device") == 0 && json_is_true(json_object_get(answer, "retry"))
         && ++tuning->device_failures < CONFIRM_TRIES)
         return; /* pump sends it again */
-    if (word == NULL || outcome_from_word(word, &outcome) || index < 0
+    if (word == NULL || outcome_from_word(word, &outcome) || outcome == OUTCOME_OK || index < 0
         || (size_t)index >= tuning->finalist_count) {
         const char *error = json_string_value(json_object_get(answer, "error"));
         tuning_fail(tuning, TUNE_EINTERNAL, "the confirmation failed: %s", error ? error : "no reason given");

@@ -10,6 +10,7 @@
 #include "bench_internal.h"
 #include "client/proto.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,7 +100,13 @@ static int read_span(struct bench *bench, size_t index, double *ns, struct verdi
     unsigned result =
         bench->gpu.api.cuEventElapsedTime(&ms, bench->starts[index], bench->ends[index]);
     *ns = (double)ms * 1e6;
-    return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "reading an event");
+    if (result != ABI_SUCCESS)
+        return verdict_cuda(verdict, result, "reading an event");
+    if (isfinite(ms) && ms >= 0)
+        return 0;
+    verdict->is_sticky = verdict->is_retried = true; /* no clock to go on with */
+    return verdict_set(
+        verdict, "crashed", "the driver says that %g ms passed between two events", (double)ms);
 }
 
 static int issue_timed(struct candidate *candidate, struct bench *bench,

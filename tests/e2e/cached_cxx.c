@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COMPILER "g++"
+static char compiler[] = "g++"; /* it finds its parts by its name */
 
 static uint64_t hash = 0;
 
@@ -89,7 +89,8 @@ static int compile(char **argv)
 {
     pid_t child = fork();
     if (child == 0) {
-        execvp(COMPILER, argv);
+        argv[0] = compiler;
+        execvp(compiler, argv);
         _exit(127);
     }
     int status;

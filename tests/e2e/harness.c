@@ -100,17 +100,12 @@ void harness_write(struct harness *harness, const char *name, const char *format
     assert_int_equal(rename(fresh, path), 0);
 }
 
+/* As text: the emulator reads NaN, which is no JSON. */
 void harness_scenario(struct harness *harness, const char *text)
 {
-    json_error_t error;
-    json_t *json = json_loads(text, 0, &error);
-    if (json == NULL)
-        fail_msg("scenario: %s at column %d", error.text, error.column);
-    json_object_set_new(json, "state", json_string(harness->state));
-    char *whole = json_dumps(json, JSON_INDENT(1));
-    harness_write(harness, "scenario.json", "%s", whole);
-    free(whole);
-    json_decref(json);
+    assert_int_equal(text[0], '{');
+    harness_write(harness, "scenario.json", "{\"state\": \"%s\"%s%s", harness->state,
+        text[1] == '}' ? "" : ", ", text + 1);
 }
 
 long harness_matches(const struct harness *harness, int index)
@@ -152,16 +147,15 @@ void reap_all(void)
     wait_for(no_children, NULL, LIMIT_MS);
 }
 
-static int parent_of(pid_t pid)
+/* The parent of a process and its state (Z: a zombie). */
+static int parent_of(pid_t pid, char *state)
 {
     char path[64], text[512];
     int parent = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     if (!read_whole(path, text, sizeof text) || strrchr(text, ')') == NULL)
         return 0;
-    char kind;
-    return sscanf(strrchr(text, ')') + 1, " %c %d", &kind, &parent) == 2 && kind != 'Z' ? parent
-                                                                                        : 0;
+    return sscanf(strrchr(text, ')') + 1, " %c %d", state, &parent) == 2 ? parent : 0;
 }
 
 static bool is_worker(pid_t pid, const char *role)
@@ -183,14 +177,42 @@ static bool is_worker(pid_t pid, const char *role)
 static size_t workers_of(pid_t parent, const char *role, pid_t *pids, size_t room)
 {
     glob_t found;
+    char state;
     size_t count = 0;
     if (glob("/proc/[0-9]*", GLOB_NOSORT, NULL, &found) != 0)
         return 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         pid_t pid = (pid_t)atoi(found.gl_pathv[i] + 6);
-        if (parent_of(pid) == parent && is_worker(pid, role) && count < room)
+        if (parent_of(pid, &state) == parent && state != 'Z' && is_worker(pid, role) &&
+            count < room)
             pids[count++] = pid;
     }
+    globfree(&found);
+    return count;
+}
+
+size_t harness_zombies(const struct harness *harness)
+{
+    glob_t found;
+    char state;
+    size_t count = 0;
+    if (glob("/proc/[0-9]*", GLOB_NOSORT, NULL, &found) != 0)
+        return 0;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        count += parent_of((pid_t)atoi(found.gl_pathv[i] + 6), &state) == harness->daemon &&
+                 state == 'Z';
+    globfree(&found);
+    return count;
+}
+
+size_t harness_descriptors(const struct harness *harness)
+{
+    char pattern[64];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "/proc/%d/fd/*", (int)harness->daemon);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
+        return 0;
+    size_t count = found.gl_pathc;
     globfree(&found);
     return count;
 }
@@ -629,7 +651,7 @@ static bool job_has_ended(void *context)
 json_t *wait_job(struct harness *harness, struct job_name job)
 {
     struct job_wait wait = {harness, job.text, NULL};
-    wait_for(job_has_ended, &wait, 3 * LIMIT_MS);
+    wait_for(job_has_ended, &wait, 2 * LIMIT_MS);
     return wait.last;
 }
 

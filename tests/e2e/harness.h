@@ -74,6 +74,9 @@ bool harness_log_has(const struct harness *harness, const char *text);
 /* Pids of the daemon's children named tune-worker with this role ("compile", "bench", NULL: any).
  */
 size_t harness_workers(const struct harness *harness, const char *role, pid_t *pids, size_t room);
+/* The daemon's children that nobody has reaped, and its open descriptors. */
+size_t harness_zombies(const struct harness *harness);
+size_t harness_descriptors(const struct harness *harness);
 
 /* Calls `condition` until it is true; fails the test after limit_ms. */
 void wait_for_(bool (*condition)(void *context), void *context, int limit_ms, const char *what);
