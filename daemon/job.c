@@ -106,10 +106,11 @@ static void on_end_stored(const struct tune_error *err, void *context)
 static void job_set_state(struct job *job, enum job_state state, const char *why)
 {
     assert(is_active(job));
-    assert(state != JOB_QUEUED && (state != JOB_RUNNING || job->state == JOB_QUEUED));
+    assert(state != JOB_QUEUED || job->state == JOB_RUNNING);
+    assert(state != JOB_RUNNING || job->state == JOB_QUEUED);
     log_info("%s: %s -> %s: %s", job->id, state_words[job->state], state_words[state], why);
     job->state = state;
-    if (state == JOB_RUNNING)
+    if (is_active(job))
         return;
     json_decref(job->progress);
     job->progress = NULL;
@@ -386,11 +387,24 @@ static void finish(struct job *job)
     start_next(job->jobs);
 }
 
+/* Its device is out of use: the shape goes to another one, or the job fails with the reason. */
+static bool must_move(const struct job *job, enum tuning_end end, const struct tune_error *err)
+{
+    const char *reason;
+    return end == TUNING_FAILED && err->code == TUNE_ENODEVICE && !job->is_canceling
+        && strcmp(sched_device_state(job->jobs->deps.sched, job->device, &reason), "offline") == 0;
+}
+
 static void on_tuned(
     enum tuning_end end, const struct tune_error *err, json_t *result, void *context)
 {
     struct job *job = context;
     job->tuning = NULL;
+    if (must_move(job, end, err)) {
+        job_set_state(job, JOB_QUEUED, err->text);
+        start_next(job->jobs);
+        return;
+    }
     if (result != NULL)
         json_array_append(job->results, result);
     if (end == TUNING_FAILED && job->error.code == TUNE_OK)
@@ -437,29 +451,27 @@ static int choose_device(struct job *job, struct tune_error *err)
 {
     struct sched *sched = job->jobs->deps.sched;
     const json_t *asked = json_object_get(job->request, "device");
-    bool is_known = false, is_offline = false;
-    const char *reason = "";
+    bool is_known = false, is_taken = false;
+    const char *reason = "", *why;
     for (size_t i = 0; i < sched_device_count(sched); i++) {
         if (!is_asked_device(asked, sched_device(sched, i)))
             continue;
         is_known = true;
-        const char *why;
         if (strcmp(sched_device_state(sched, i, &why), "offline") == 0) {
-            is_offline = true;
             reason = why;
-            continue;
-        }
-        is_offline = false;
-        if (!device_is_taken(job->jobs, i)) {
+        } else if (device_is_taken(job->jobs, i)) {
+            is_taken = true;
+        } else {
             job->device = i;
             return 0;
         }
-        return -1;
     }
-    if (!is_known && sched_device_count(sched) > 0)
-        return tune_fail(err, TUNE_ENODEVICE, "there is no such device; see `tunectl devices`");
-    if (is_offline)
+    if (is_taken)
+        return -1;
+    if (is_known)
         return tune_fail(err, TUNE_ENODEVICE, "the device is offline: %s", reason);
+    if (sched_device_count(sched) > 0)
+        return tune_fail(err, TUNE_ENODEVICE, "there is no such device; see `tunectl devices`");
     return tune_fail(err, TUNE_ENODEVICE, "no GPU to tune on: %s", sched_device_error(sched));
 }
 

@@ -5,7 +5,8 @@
  * daemon that was killed goes on where it stopped. job_set_state is the only writer of the state: it checks
  * the step, logs "old -> new: why" and publishes. News go up through on_event; jobs know no server.
  *
- *     queued -> running -> done | failed | canceled          queued -> canceled | failed */
+ *     queued -> running -> done | failed | canceled          queued -> canceled | failed
+ *     running -> queued: its device went offline, and another one may take the shape */
 #ifndef TUNE_JOB_H
 #define TUNE_JOB_H
 

@@ -326,6 +326,11 @@ static void take_answer(struct candidate *candidate, const json_t *answer)
 static void retry_setup(struct candidate *candidate, const struct task_result *result)
 {
     struct tuning *tuning = candidate->tuning;
+    const char *blame = json_string_value(json_object_get(result->answer, "blame"));
+    if (blame != NULL && strcmp(blame, "device") == 0) {
+        blame_device(candidate, result->answer);
+        return;
+    }
     if (result->answer != NULL || ++tuning->setup_failures >= SETUP_TRIES) {
         tuning_fail(tuning, TUNE_EINVAL, "kernel %s: the inputs or the reference could not be set up: %s",
             tuning->manifest->name, result->why);

@@ -86,10 +86,11 @@ int devices_choose(void)
 
 static unsigned begin_device(const char *name, const void *out, int device)
 {
-    unsigned result = begin(name, NEED_INIT);
+    bool is_there = device >= 0 && device < state.visible_count;
+    unsigned result = begin_on(name, NEED_INIT, is_there ? state.visible[device] : -1);
     if (!result && !out)
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && (device < 0 || device >= state.visible_count))
+    if (!result && !is_there)
         result = CUDA_ERROR_INVALID_DEVICE;
     return result;
 }

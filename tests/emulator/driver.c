@@ -40,10 +40,11 @@ void note_launch(const struct CUfunc_st *function)
     state.last_defines = strdup(function->module->loaded->image->defines);
 }
 
-unsigned begin_call(const char *name, enum need need, const struct CUfunc_st *function,
-    struct scenario_effect *effect)
+/* device: the scenario's number of it, -1 for a call that concerns none. */
+static unsigned begin_at(const char *name, enum need need, const struct CUfunc_st *function,
+    int device, struct scenario_effect *effect)
 {
-    struct scenario_call call = {.call = name, .device = current_device()};
+    struct scenario_call call = {.call = name, .device = device};
     pthread_mutex_lock(&lock);
     if (function) {
         call.entry = function->kernel->image->name;
@@ -64,6 +65,18 @@ unsigned begin_call(const char *name, enum need need, const struct CUfunc_st *fu
     if (effect->error && effect->is_sticky)
         set_sticky(effect->error, true);
     return effect->error;
+}
+
+unsigned begin_call(const char *name, enum need need, const struct CUfunc_st *function,
+    struct scenario_effect *effect)
+{
+    return begin_at(name, need, function, current_device(), effect);
+}
+
+unsigned begin_on(const char *name, enum need need, int device)
+{
+    struct scenario_effect effect;
+    return begin_at(name, need, NULL, device, &effect);
 }
 
 unsigned begin(const char *name, enum need need)

@@ -91,6 +91,8 @@ unsigned end_call(unsigned result);
 
 /* For the common call that has no use for effects. */
 unsigned begin(const char *name, enum need need);
+/* A call about a device that need not be the current one: rules see this one. */
+unsigned begin_on(const char *name, enum need need, int device);
 
 /* The error that every later call of the process returns: after a kernel's fault. */
 void set_sticky(unsigned error, bool in_every_call);
