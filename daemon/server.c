@@ -5,8 +5,10 @@
 #include "daemon/log.h"
 #include "daemon/xmalloc.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -33,10 +35,12 @@ struct client {
     uid_t uid;
     struct proto_reader reader;
     size_t queued_bytes;
+    size_t longest_bytes; /* longest message since the queue was last empty */
     unsigned requests; /* under way */
     uint64_t active_at_ms, half_line_at_ms;
     struct subscription *subscriptions;
     bool is_closing, is_ending; /* ending: closed once its queue is empty */
+    bool has_finished;          /* it sends no more, and is closed once it is owed nothing */
 };
 
 struct server {
@@ -114,11 +118,32 @@ static struct client *find(const struct server *server, uint64_t id)
     return NULL;
 }
 
+static bool is_owed(const struct client *client)
+{
+    return client->requests > 0 || client->queued_bytes > 0 || client->subscriptions != NULL;
+}
+
+static void close_if_finished(struct client *client)
+{
+    if (client->has_finished && !is_owed(client))
+        close_client(client);
+}
+
+/* The end of input is the same for a peer that has gone and for one that only sends no more; a hang-up
+ * tells the first. */
+static bool has_hung_up(const struct client *client)
+{
+    struct pollfd poll_one = { 0 };
+    return uv_fileno((const uv_handle_t *)&client->pipe, &poll_one.fd) != 0
+        || poll(&poll_one, 1, 0) < 0 || (poll_one.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 static void on_written(uv_write_t *write, int status)
 {
     struct outgoing *outgoing = (struct outgoing *)write;
     struct client *client = outgoing->client;
     client->queued_bytes -= outgoing->length;
+    close_if_finished(client);
     if (status < 0 || (client->is_ending && client->queued_bytes == 0))
         close_client(client);
     free(outgoing->line);
@@ -138,10 +163,13 @@ static void send_to(struct client *client, const json_t *message)
         return;
     }
     client->active_at_ms = uv_now(client->server->loop);
+    if (client->queued_bytes == 0 || outgoing->length > client->longest_bytes)
+        client->longest_bytes = outgoing->length;
     client->queued_bytes += outgoing->length;
     uv_buf_t buffer = uv_buf_init(outgoing->line, (unsigned)outgoing->length);
     uv_write(&outgoing->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written);
-    if (client->queued_bytes > SERVER_QUEUE_LIMIT_BYTES)
+    if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe)
+        > SERVER_QUEUE_LIMIT_BYTES + client->longest_bytes)
         drop_client(client, "it does not read: too many bytes wait for it");
 }
 
@@ -193,16 +221,27 @@ static void take_lines(struct client *client)
     size_t length;
     char *line;
     while (!client->is_closing && !client->is_ending
-        && (line = proto_reader_next(&client->reader, &length)) != NULL)
+        && (line = proto_reader_next(&client->reader, &length)) != NULL) {
+        client->half_line_at_ms = 0;
         take_line(client, line, length);
-    bool has_half = proto_reader_pending(&client->reader) > 0;
-    client->half_line_at_ms = has_half ? uv_now(client->server->loop) : 0;
+    }
+    /* The limit runs from the first byte of a line: dripping further ones does not move it. */
+    if (proto_reader_pending(&client->reader) == 0)
+        client->half_line_at_ms = 0;
+    else if (client->half_line_at_ms == 0)
+        client->half_line_at_ms = uv_now(client->server->loop);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct client *client = stream->data;
     struct tune_error err = { 0 };
+    if (count == UV_EOF && !client->is_ending && is_owed(client) && !has_hung_up(client)) {
+        uv_read_stop(stream);
+        client->has_finished = true;
+        client->half_line_at_ms = 0;
+        return;
+    }
     if (count < 0) {
         close_client(client);
         return;
@@ -274,6 +313,8 @@ static void check_client(struct client *client, uint64_t now_ms)
 {
     if (client->is_ending && now_ms - client->active_at_ms > FAREWELL_MS)
         close_client(client);
+    else if (client->has_finished && has_hung_up(client))
+        close_client(client);
     else if (client->half_line_at_ms != 0 && now_ms - client->half_line_at_ms > SERVER_HALF_LINE_MS)
         drop_client(client, "it left a request unfinished");
     else if (client->requests == 0 && client->subscriptions == NULL
@@ -311,26 +352,40 @@ static int fill_address(const char *path, struct sockaddr_un *address, struct tu
 static int take_lock(const char *path, int *lock, struct tune_error *err)
 {
     char *name = xasprintf("%s.lock", path);
+    int status = 0;
     *lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*lock < 0)
-        tune_fail_errno(err, TUNE_EIO, "cannot open %s", name);
+        status = tune_fail_errno(err, TUNE_EIO, "cannot open %s", name);
     else if (flock(*lock, LOCK_EX | LOCK_NB) != 0)
-        tune_fail(err, TUNE_EBUSY, "another tunerd listens at %s", path);
+        status = tune_fail(err, TUNE_EBUSY, "another tunerd listens at %s", path);
     free(name);
-    if (err->code == TUNE_OK)
-        return 0;
-    if (*lock >= 0)
+    if (status != 0 && *lock >= 0)
         close(*lock);
-    return -1;
+    return status;
 }
 
-static int remove_stale(const char *path, struct tune_error *err)
+/* Some program that knows nothing of our lock. */
+static bool somebody_answers(const struct sockaddr_un *address)
+{
+    int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0)
+        return false;
+    bool answers = connect(descriptor, (const struct sockaddr *)address, sizeof *address) == 0
+        || errno == EAGAIN || errno == EPROTOTYPE; /* its backlog is full, or it takes datagrams */
+    close(descriptor);
+    return answers;
+}
+
+static int remove_stale(
+    const char *path, const struct sockaddr_un *address, struct tune_error *err)
 {
     struct stat status;
     if (lstat(path, &status) != 0)
         return errno == ENOENT ? 0 : tune_fail_errno(err, TUNE_EIO, "cannot look at %s", path);
     if (!S_ISSOCK(status.st_mode))
         return tune_fail(err, TUNE_EINVAL, "%s exists and is not a socket: it is left alone", path);
+    if (somebody_answers(address))
+        return tune_fail(err, TUNE_EBUSY, "another program listens at %s", path);
     if (unlink(path) != 0)
         return tune_fail_errno(err, TUNE_EIO, "cannot remove the old socket %s", path);
     return 0;
@@ -340,20 +395,24 @@ static int remove_stale(const char *path, struct tune_error *err)
 static int bind_socket(const char *path, struct tune_error *err)
 {
     struct sockaddr_un address;
-    if (fill_address(path, &address, err) || remove_stale(path, err))
+    if (fill_address(path, &address, err) || remove_stale(path, &address, err))
         return -1;
     int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0)
+        return tune_fail_errno(err, TUNE_EIO, "cannot make a socket");
     mode_t mask = umask(0117); /* the file must never be wider than 0660, not even for a moment */
-    int bound = bind(descriptor, (struct sockaddr *)&address, sizeof address);
+    int status = bind(descriptor, (struct sockaddr *)&address, sizeof address);
     int reason = errno;
     umask(mask);
     errno = reason;
-    if (bound != 0) {
+    if (status != 0)
         tune_fail_errno(err, TUNE_EIO, "cannot bind %s", path);
-        close(descriptor);
-        return -1;
-    }
-    return descriptor;
+    else if ((status = listen(descriptor, BACKLOG)) != 0)
+        tune_fail_errno(err, TUNE_EIO, "cannot listen at %s", path);
+    if (status == 0)
+        return descriptor;
+    close(descriptor);
+    return -1;
 }
 
 static size_t clients_allowed(void)
@@ -392,8 +451,8 @@ struct server *server_start(uv_loop_t *loop, const char *path,
     server->open_handles = 2;
     uv_timer_start(&server->timer, on_period, SWEEP_PERIOD_MS, SWEEP_PERIOD_MS);
     int status = uv_listen((uv_stream_t *)&server->listener, BACKLOG, on_connection);
-    if (status != 0)
-        log_warnx("cannot listen at %s: %s", path, uv_strerror(status));
+    assert(status == 0); /* it listens already */
+    (void)status;
     return server;
 }
 
@@ -423,8 +482,10 @@ bool server_request_begin(struct server *server, uint64_t id)
 void server_request_end(struct server *server, uint64_t id)
 {
     struct client *client = find(server, id);
-    if (client != NULL && client->requests > 0)
-        client->requests--;
+    if (client == NULL || client->requests == 0)
+        return;
+    client->requests--;
+    close_if_finished(client);
 }
 
 static bool is_subscribed(const struct client *client, const char *job)
@@ -470,6 +531,7 @@ void server_unsubscribe_all(struct server *server, const char *job)
             free(subscription->job);
             free(subscription);
         }
+        close_if_finished(client);
     }
 }
 

@@ -5,8 +5,11 @@
  * simply gets nothing. A client is dropped, with a log line, when it
  *     sends a line longer than PROTO_REQUEST_LIMIT_BYTES (it is told first; framing is lost),
  *     leaves half a line unfinished for SERVER_HALF_LINE_MS,
- *     does not read, so that more than SERVER_QUEUE_LIMIT_BYTES wait for it,
+ *     does not read, so that more than SERVER_QUEUE_LIMIT_BYTES wait for it, not counting the longest
+ *     message (one long answer to a client that does read may be larger),
  *     is idle for SERVER_IDLE_MS without a request under way or a subscription.
+ * A client that has shut its sending side down (the end of a script's input) still gets what it is owed:
+ * answers under way and the events it subscribed to.
  * Beyond SERVER_CLIENTS_MAX (fewer when descriptors are short) a new client is told "busy" and closed. */
 #ifndef TUNE_SERVER_H
 #define TUNE_SERVER_H
