@@ -30,6 +30,7 @@ struct pending {
     json_t *package; /* from the cache */
     bool is_ready;   /* package or failure is known; told on the next turn */
     bool is_hopeless, is_ptx;
+    bool is_telling; /* its waiters are being told: it takes no more */
     char error[256];
 };
 
@@ -232,10 +233,11 @@ static void unlink_pending(struct pending *pending)
     *at = pending->next;
 }
 
-/* Tells all waiters and frees the entry. A callback may ask for further images. */
+/* Tells all waiters and frees the entry. A callback may ask for further images, and may cancel other
+ * waiters: it stays in the list, where these are found, until all are told. */
 static void settle(struct pending *pending, const struct image_result *result)
 {
-    unlink_pending(pending);
+    pending->is_telling = true;
     while (pending->waiters != NULL) {
         struct waiter *waiter = pending->waiters;
         pending->waiters = waiter->next;
@@ -243,6 +245,7 @@ static void settle(struct pending *pending, const struct image_result *result)
             waiter->callback(result, waiter->context);
         free(waiter);
     }
+    unlink_pending(pending);
     json_decref(pending->request);
     json_decref(pending->package);
     free(pending);
@@ -397,7 +400,7 @@ void image_request(
     }
     struct record_hash key = key_of(images, request, target);
     for (struct pending *pending = images->pending; pending != NULL; pending = pending->next)
-        if (memcmp(&pending->key, &key, sizeof key) == 0) {
+        if (!pending->is_telling && memcmp(&pending->key, &key, sizeof key) == 0) {
             add_waiter(pending, callback, context);
             return;
         }
@@ -416,6 +419,13 @@ void image_request(
         request->source.name, "source", request->source.text, "headers",
         headers_json(&request->source), "options", request->defines, "arch", target, "entries",
         request->entries, "cache", !request->no_nvrtc_cache);
+    if (pending->request == NULL) { /* the worker's pipe carries JSON */
+        pending->is_ready = true;
+        snprintf(pending->error, sizeof pending->error,
+            "%.60s or a header of it is not UTF-8: save it in that encoding", request->source.name);
+        uv_async_send(images->turn);
+        return;
+    }
     sched_compile(images->sched, json_incref(pending->request), on_compiled, pending);
 }
 

@@ -12,7 +12,7 @@
  *   FAKE_DEVICES  how many devices to report (default 1)
  *   FAKE_STUBBORN 1: SIGTERM and the end of the pipe are ignored
  *
- * A request's "do":
+ * A request's "do", or an option -DDO=... of a compile:
  *   (absent)      a good answer, which repeats "echo"
  *   fail          "ok":false and an error
  *   sticky        a good answer marked as the process's last, then exit; sticky_stay: no exit
@@ -262,6 +262,9 @@ static void answer(const char *how, json_t *request)
     json_t *echo = json_object_get(request, "echo");
     json_t *good = json_pack("{s:O, s:b, s:s, s:i, s:O*}", "id", json_object_get(request, "id"),
         "ok", strcmp(how, "fail") != 0, "outcome", "ok", "pid", (int)getpid(), "echo", echo);
+    json_object_update_new(
+        good, json_pack("{s:s, s:b, s:{}, s:{}, s:s, s:f}", "image", "QUJD", "is_ptx", 0, "names",
+                  "resources", "log", "said", "compile_ms", 1.5));
     if (strcmp(how, "fail") == 0)
         json_object_set_new(good, "error", json_string("it cannot be done"));
     if (strncmp(how, "sticky", 6) == 0)
@@ -289,11 +292,23 @@ static void answer(const char *how, json_t *request)
         die();
 }
 
+/* The wish of a request: its "do", or an option -DDO=WISH of a compile. */
+static const char *wish_of(const json_t *request)
+{
+    size_t i;
+    json_t *option;
+    json_array_foreach (json_object_get(request, "options"), i, option) {
+        if (strncmp(json_string_value(option), "-DDO=", 5) == 0)
+            return json_string_value(option) + 5;
+    }
+    return json_string_value(json_object_get(request, "do"));
+}
+
 static void serve(const char *line)
 {
     json_t *request = json_loads(line, 0, NULL);
     const char *operation = json_string_value(json_object_get(request, "op"));
-    const char *how = json_string_value(json_object_get(request, "do"));
+    const char *how = wish_of(request);
     char text[64];
     if (operation != NULL && strcmp(operation, "setup") == 0)
         snprintf(text, sizeof text, "setup %d",
