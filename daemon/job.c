@@ -18,6 +18,7 @@ struct job {
     struct jobs *jobs;
     char id[JOB_ID_BYTES];
     enum job_state state;
+    enum job_state told; /* what others may know: an end only once it is durable */
     json_t *request;  /* the params of `sweep` */
     json_t *results;  /* one per finished shape */
     struct tune_error error;
@@ -100,6 +101,7 @@ static void on_end_stored(const struct tune_error *err, void *context)
     struct job *job = context;
     if (err != NULL)
         log_warnx("%s: its end could not be stored: %s", job->id, err->text);
+    job->told = job->state;
     publish_done(job);
 }
 
@@ -110,8 +112,10 @@ static void job_set_state(struct job *job, enum job_state state, const char *why
     assert(state != JOB_RUNNING || job->state == JOB_QUEUED);
     log_info("%s: %s -> %s: %s", job->id, state_words[job->state], state_words[state], why);
     job->state = state;
-    if (is_active(job))
+    if (is_active(job)) {
+        job->told = state;
         return;
+    }
     json_decref(job->progress);
     job->progress = NULL;
     persist(job);
@@ -623,7 +627,11 @@ int jobs_cancel(struct jobs *jobs, const char *id, uid_t asker, struct tune_erro
 static json_t *listed(const struct job *job)
 {
     json_t *json = job_json(job, true);
-    json_object_set_new(json, "shape_count", json_integer((json_int_t)job->shape_count));
+    json_object_set_new(json, "state", json_string(state_words[job->told]));
+    /* A job that ended in an earlier life of the daemon is not parsed any more. */
+    size_t shapes = job->shape_count ? job->shape_count
+                                     : json_array_size(json_object_get(job->request, "shapes"));
+    json_object_set_new(json, "shape_count", json_integer((json_int_t)shapes));
     if (job->progress != NULL) {
         json_object_set(json, "progress", job->progress);
         json_object_set(json, "done", json_object_get(job->progress, "done"));
@@ -651,7 +659,7 @@ json_t *jobs_to_json(const struct jobs *jobs, const char *id, struct tune_error 
 bool jobs_is_active(const struct jobs *jobs, const char *id)
 {
     const struct job *job = find(jobs, id);
-    return job != NULL && is_active(job);
+    return job != NULL && (job->told == JOB_QUEUED || job->told == JOB_RUNNING);
 }
 
 size_t jobs_active_count(const struct jobs *jobs)
@@ -703,6 +711,7 @@ static int on_stored_job(const char *name, const void *bytes, size_t count, void
     append(jobs, job);
     if (job->state == JOB_RUNNING)
         job->state = JOB_QUEUED;
+    job->told = job->state;
     if (!is_active(job))
         return 0;
     if (parse_request(job, &job->error))

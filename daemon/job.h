@@ -55,6 +55,7 @@ int jobs_cancel(struct jobs *jobs, const char *job, uid_t asker, struct tune_err
 
 /* One job, or all (NULL): state, progress, results. New reference; NULL with TUNE_ENOTFOUND. */
 json_t *jobs_to_json(const struct jobs *jobs, const char *job, struct tune_error *err);
+/* Whether its end is still to be told. */
 bool jobs_is_active(const struct jobs *jobs, const char *job);
 size_t jobs_active_count(const struct jobs *jobs);
 
