@@ -312,10 +312,15 @@ static int make_socket_folder(const char *path, struct tune_error *err)
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return tune_fail_errno(err, TUNE_EIO, "cannot make the socket's folder %s", folder);
     struct stat status;
-    if (lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode))
+    int found = lstat(folder, &status);
+    if (found == 0 && S_ISLNK(status.st_mode) && (status.st_uid == 0 || status.st_uid == geteuid()))
+        found = stat(folder, &status); /* /var/run, say; a stranger's link is not followed */
+    if (found != 0 || !S_ISDIR(status.st_mode))
         return tune_fail(err, TUNE_EINVAL, "the socket's folder %s is not a folder", folder);
+    /* Whoever owns a folder can exchange what lies in it, sticky or not. */
     bool is_private = status.st_uid == geteuid() && (status.st_mode & 0022) == 0;
-    bool is_shared = status.st_uid == 0 || (status.st_mode & S_ISVTX) != 0;
+    bool is_shared
+        = status.st_uid == 0 && ((status.st_mode & 0002) == 0 || (status.st_mode & S_ISVTX) != 0);
     if (!is_private && !is_shared)
         return tune_fail(err, TUNE_EPERM,
             "others may write the socket's folder %s: choose one of your own with --socket", folder);
