@@ -62,8 +62,18 @@ static int compare_known(const void *left, const void *right)
     return (int)b->is_this_run - (int)a->is_this_run;
 }
 
-/* The candidate that was being measured when the last daemon ended counts as tried once: it may have been
- * the reason. */
+/* The mark "ATTEMPTS CONFIG": what was being measured when the last daemon ended, and how often it had been
+ * tried before. It may have been the reason, so that counts as one more attempt. */
+static size_t parse_mark(const struct tuning *tuning, const char *text, uint32_t *attempts)
+{
+    char *config;
+    unsigned long before = strtoul(text, &config, 10);
+    if (config == text || *config != ' ' || before >= TUNING_ATTEMPTS_MAX)
+        return SIZE_MAX;
+    *attempts = (uint32_t)before + 1;
+    return index_of_text(tuning, config + 1);
+}
+
 static void read_mark(struct tuning *tuning)
 {
     char name[64];
@@ -75,7 +85,8 @@ static void read_mark(struct tuning *tuning)
         return;
     char *text = xasprintf("%.*s", (int)count, (const char *)bytes);
     free(bytes);
-    size_t index = index_of_text(tuning, text);
+    uint32_t attempts = 0;
+    size_t index = parse_mark(tuning, text, &attempts);
     free(text);
     if (index == SIZE_MAX)
         return;
@@ -84,14 +95,14 @@ static void read_mark(struct tuning *tuning)
         if (known->index != index || !known->is_this_run)
             continue;
         if (!known->is_final)
-            known->attempts++;
+            known->attempts = attempts;
         return;
     }
     struct known *known = add_known(tuning);
     known->index = index;
     known->is_this_run = true;
     known->outcome = OUTCOME_CRASHED;
-    known->attempts = 1;
+    known->attempts = attempts;
 }
 
 void tuning_read_history(struct tuning *tuning)

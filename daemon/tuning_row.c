@@ -128,6 +128,8 @@ void tuning_add_mark(struct tuning *tuning, const struct candidate *candidate)
     int64_t values[MANIFEST_MAX_PARAMS];
     space_config(tuning->space, candidate->index, values);
     char *config = manifest_config_text(tuning->manifest, values);
-    tuning_db_batch_job(batch, name, config, strlen(config));
+    char *mark = xasprintf("%u %s", candidate->attempts, config);
+    tuning_db_batch_job(batch, name, mark, strlen(mark));
+    free(mark);
     free(config);
 }

@@ -431,7 +431,7 @@ static void print_file(const char *path)
     size_t count = fread(text, 1, sizeof text - 1, file);
     text[count] = '\0';
     fclose(file);
-    print_error("--- %s\n%s\n", path, text);
+    fprintf(stderr, "--- %s\n%s\n", path, text); /* print_error would cut it */
 }
 
 /* Reports of sanitizers, of the daemon and of its workers; returns how many. */
