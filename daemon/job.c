@@ -32,7 +32,8 @@ struct job {
     bool shapes_are_given;
     /* running */
     struct tuning *tuning;
-    size_t device;
+    size_t device_count; /* the devices it has, all of one model */
+    size_t devices[TUNING_LANES_MAX];
     bool is_canceling;
     json_t *progress; /* the last one told */
     uint64_t progress_at_ms;
@@ -396,7 +397,7 @@ static bool must_move(const struct job *job, enum tuning_end end, const struct t
 {
     const char *reason;
     return end == TUNING_FAILED && err->code == TUNE_ENODEVICE && !job->is_canceling
-        && strcmp(sched_device_state(job->jobs->deps.sched, job->device, &reason), "offline") == 0;
+        && strcmp(sched_device_state(job->jobs->deps.sched, job->devices[0], &reason), "offline") == 0;
 }
 
 static void on_tuned(
@@ -425,7 +426,8 @@ static void start_shape(struct job *job)
 {
     struct tuning_callbacks callbacks = { on_progress, on_tuned, job };
     size_t shape = json_array_size(job->results);
-    job->spec.device = job->device;
+    job->spec.device_count = job->device_count;
+    memcpy(job->spec.devices, job->devices, sizeof job->spec.devices);
     memcpy(job->spec.dims, job->shapes[shape], sizeof job->spec.dims);
     job->tuning = tuning_start(&job->jobs->deps, &job->spec, &callbacks);
 }
@@ -433,8 +435,9 @@ static void start_shape(struct job *job)
 static bool device_is_taken(const struct jobs *jobs, size_t device)
 {
     for (const struct job *job = jobs->first; job != NULL; job = job->next)
-        if (job->state == JOB_RUNNING && job->device == device)
-            return true;
+        for (size_t i = 0; job->state == JOB_RUNNING && i < job->device_count; i++)
+            if (job->devices[i] == device)
+                return true;
     return false;
 }
 
@@ -450,12 +453,25 @@ static bool is_asked_device(const json_t *asked, const struct device_info *devic
         || strcmp(json_string_value(asked), device->uuid) == 0;
 }
 
+/* A sweep is spread over all free GPUs of one model, whose times may be compared. */
+static bool may_join(const struct job *job, size_t device)
+{
+    const struct sched *sched = job->jobs->deps.sched;
+    if (job->device_count == 0)
+        return true;
+    const struct device_info *first = sched_device(sched, job->devices[0]);
+    const struct device_info *other = sched_device(sched, device);
+    return job->device_count < TUNING_LANES_MAX && strcmp(first->name, other->name) == 0
+        && memcmp(first->attributes, other->attributes, sizeof first->attributes) == 0;
+}
+
 /* A free device for the job; -1 without *err: wait; -1 with *err: there will be none. */
-static int choose_device(struct job *job, struct tune_error *err)
+static int choose_devices(struct job *job, struct tune_error *err)
 {
     struct sched *sched = job->jobs->deps.sched;
     const json_t *asked = json_object_get(job->request, "device");
     bool is_known = false, is_taken = false;
+    job->device_count = 0;
     const char *reason = "", *why;
     for (size_t i = 0; i < sched_device_count(sched); i++) {
         if (!is_asked_device(asked, sched_device(sched, i)))
@@ -465,11 +481,12 @@ static int choose_device(struct job *job, struct tune_error *err)
             reason = why;
         } else if (device_is_taken(job->jobs, i)) {
             is_taken = true;
-        } else {
-            job->device = i;
-            return 0;
+        } else if (may_join(job, i)) {
+            job->devices[job->device_count++] = i;
         }
     }
+    if (job->device_count > 0)
+        return 0;
     if (is_taken)
         return -1;
     if (is_known)
@@ -482,14 +499,14 @@ static int choose_device(struct job *job, struct tune_error *err)
 static void try_start(struct job *job)
 {
     struct tune_error err = { 0 };
-    if (choose_device(job, &err)) {
+    if (choose_devices(job, &err)) {
         if (err.code != TUNE_OK) {
             job->error = err;
             job_set_state(job, JOB_FAILED, err.text);
         }
         return;
     }
-    const struct device_info *device = sched_device(job->jobs->deps.sched, job->device);
+    const struct device_info *device = sched_device(job->jobs->deps.sched, job->devices[0]);
     if (!job->shapes_are_given)
         take_manifest_shapes(job, device);
     job_set_state(job, JOB_RUNNING, device->name);
@@ -573,7 +590,7 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
     }
     if (sched_is_ready(jobs->deps.sched)) {
         struct tune_error refusal = { 0 };
-        choose_device(job, &refusal);
+        choose_devices(job, &refusal);
         if (refusal.code != TUNE_OK) {
             job_destroy(job);
             return tune_fail(err, refusal.code, "%s", refusal.text);

@@ -18,7 +18,7 @@
 #define STOP_MARGIN 1.05        /* sampling stops early once the lower bound is this far above the best */
 #define ANSWER_MARGIN_MS 10000  /* loads and verification; the worker's own watchdog is much tighter */
 
-static void bench_next(struct tuning *tuning);
+static void bench_next(struct lane *lane);
 
 /* --- queues ----------------------------------------------------------------------------------- */
 
@@ -339,12 +339,34 @@ static void retry_setup(struct candidate *candidate, const struct task_result *r
     try_again(candidate);
 }
 
+struct lane *tuning_first_lane(const struct tuning *tuning)
+{
+    for (size_t i = 0; i < tuning->lane_count; i++)
+        if (!tuning->lanes[i].is_lost)
+            return &tuning->lanes[i];
+    return NULL;
+}
+
+/* Its device is out of use: the others go on, if there are others. */
+static void lose_lane(struct lane *lane, struct candidate *candidate, const char *why)
+{
+    struct tuning *tuning = lane->tuning;
+    lane->is_lost = true;
+    if (tuning_first_lane(tuning) == NULL) {
+        tuning_fail(tuning, TUNE_ENODEVICE, "%s: %s", lane->device.name, why);
+        return;
+    }
+    tuning_message(tuning, "device %d is out of use: %s", lane->device.ordinal, why);
+    try_again(candidate);
+}
+
 static void on_benched(const struct task_result *result, void *context)
 {
-    struct tuning *tuning = context;
-    struct candidate *candidate = tuning->benching;
-    tuning->benching = NULL;
-    tuning->bench_busy_s += (double)(uv_hrtime() - tuning->bench_sent_ns) / 1e9;
+    struct lane *lane = context;
+    struct tuning *tuning = lane->tuning;
+    struct candidate *candidate = lane->benching;
+    lane->benching = NULL;
+    tuning->bench_busy_s += (double)(uv_hrtime() - lane->sent_ns) / 1e9;
     switch (result->end) {
     case TASK_ANSWERED:
         take_answer(candidate, result->answer);
@@ -362,15 +384,15 @@ static void on_benched(const struct task_result *result, void *context)
         break;
     case TASK_OVER_MEMORY:
     case TASK_UNAVAILABLE:
-        tuning_fail(tuning, TUNE_ENODEVICE, "%s: %s", tuning->device.name, result->why);
+        lose_lane(lane, candidate, result->why);
         break;
     }
     if (tuning->error.code != TUNE_OK)
         return;
     tuning->setup_failures = result->end == TASK_SETUP_FAILED ? tuning->setup_failures : 0;
-    bench_next(tuning); /* its mark joins the row's commit */
-    if (tuning->benching == NULL)
-        tuning_add_mark(tuning, NULL);
+    bench_next(lane); /* its mark joins the row's commit */
+    if (lane->benching == NULL)
+        tuning_add_mark(lane);
     tuning_pump(tuning);
 }
 
@@ -392,17 +414,18 @@ static json_t *bench_request(struct tuning *tuning, const struct candidate *cand
 
 static void on_mark_committed(const struct tune_error *err, void *context)
 {
-    struct tuning *tuning = context;
+    struct lane *lane = context;
+    struct tuning *tuning = lane->tuning;
     if (err != NULL) {
         tuning_fail(tuning, err->code, "the database cannot be written: %s", err->text);
         return;
     }
-    if (tuning->benching == NULL)
+    if (lane->benching == NULL)
         return; /* cancelled meanwhile */
     uint64_t deadline_ms = tuning->deadline_ms + TUNING_SAMPLE_BUDGET_MS + ANSWER_MARGIN_MS;
-    tuning->bench_sent_ns = uv_hrtime();
-    sched_bench(tuning->deps.sched, tuning->device_index, tuning->setup, tuning->session,
-        bench_request(tuning, tuning->benching), deadline_ms, on_benched, tuning);
+    lane->sent_ns = uv_hrtime();
+    sched_bench(tuning->deps.sched, lane->device_index, tuning->setup, tuning->session,
+        bench_request(tuning, lane->benching), deadline_ms, on_benched, lane);
 }
 
 /* The default goes first, because the method is chosen from it. */
@@ -430,16 +453,33 @@ static struct candidate *take_ready(struct tuning *tuning)
     return queue_pop(&tuning->ready);
 }
 
-static void bench_next(struct tuning *tuning)
+static void bench_next(struct lane *lane)
 {
-    if (tuning->benching != NULL || tuning->ready.count == 0 || tuning->setup == NULL
-        || tuning->is_canceled || tuning->is_cut || must_wait_for_default(tuning))
+    struct tuning *tuning = lane->tuning;
+    if (lane->benching != NULL || lane->is_lost || tuning->ready.count == 0
+        || tuning->setup == NULL || tuning->is_canceled || tuning->is_cut
+        || must_wait_for_default(tuning))
         return;
     struct candidate *candidate = take_ready(tuning);
     candidate->state = CANDIDATE_BENCHING;
-    tuning->benching = candidate;
-    tuning_add_mark(tuning, candidate);
-    writer_after_commit(tuning->deps.writer, on_mark_committed, tuning);
+    candidate->lane = lane;
+    lane->benching = candidate;
+    tuning_add_mark(lane);
+    writer_after_commit(tuning->deps.writer, on_mark_committed, lane);
+}
+
+static void bench_all(struct tuning *tuning)
+{
+    for (size_t i = 0; i < tuning->lane_count; i++)
+        bench_next(&tuning->lanes[i]);
+}
+
+static bool is_benching(const struct tuning *tuning)
+{
+    for (size_t i = 0; i < tuning->lane_count; i++)
+        if (tuning->lanes[i].benching != NULL)
+            return true;
+    return false;
 }
 
 /* --- compiling -------------------------------------------------------------------------------- */
@@ -651,7 +691,7 @@ static void request_parts(struct tuning *tuning)
 bool tuning_is_waiting(const struct tuning *tuning)
 {
     return tuning->compiling > 0 || tuning->following > 0 || tuning->ready.count > 0
-        || tuning->benching != NULL || tuning->committing.count > 0;
+        || is_benching(tuning) || tuning->committing.count > 0;
 }
 
 static bool may_propose(const struct tuning *tuning)
@@ -698,13 +738,22 @@ static void drop_unmeasured(struct tuning *tuning)
     tuning->compiling = tuning->following = 0;
 }
 
+/* No answer of a device is wanted any more; what runs is killed, so that the devices are free at once. */
+static void leave_devices(struct tuning *tuning)
+{
+    for (size_t i = 0; i < tuning->lane_count; i++) {
+        sched_abort(tuning->deps.sched, &tuning->lanes[i]);
+        sched_cancel(tuning->deps.sched, &tuning->lanes[i]);
+    }
+}
+
 static void cancel_running(struct tuning *tuning)
 {
-    sched_abort(tuning->deps.sched, tuning);
-    sched_cancel(tuning->deps.sched, tuning);
-    if (tuning->benching != NULL)
-        tuning_add_mark(tuning, NULL);
-    tuning->benching = NULL;
+    leave_devices(tuning);
+    for (size_t i = 0; i < tuning->lane_count; i++) {
+        tuning->lanes[i].benching = NULL;
+        tuning_add_mark(&tuning->lanes[i]);
+    }
     tuning->confirm_is_sent = false;
 }
 
@@ -721,7 +770,7 @@ void tuning_pump(struct tuning *tuning)
         return;
     }
     propose(tuning);
-    bench_next(tuning);
+    bench_all(tuning);
     if (!tuning->search_is_done || tuning_is_waiting(tuning))
         return;
     tuning->state = STATE_CONFIRMING;
@@ -770,6 +819,7 @@ static void free_tuning(struct tuning *tuning)
         free(tuning->candidates[i]);
     }
     free(tuning->candidates);
+    free(tuning->lanes);
     free(tuning->identities);
     free(tuning->known);
     search_destroy(tuning->search);
@@ -804,12 +854,13 @@ static void on_handle_closed(uv_handle_t *handle)
 /* Cuts every tie to the rest of the daemon; memory goes when the handles are closed. */
 static void detach(struct tuning *tuning)
 {
-    sched_abort(tuning->deps.sched, tuning);
-    sched_cancel(tuning->deps.sched, tuning);
+    leave_devices(tuning);
     image_cancel(tuning->deps.images, tuning);
     for (size_t i = 0; i < tuning->candidate_count; i++)
         image_cancel(tuning->deps.images, tuning->candidates[i]);
     writer_forget(tuning->deps.writer, tuning);
+    for (size_t i = 0; i < tuning->lane_count; i++)
+        writer_forget(tuning->deps.writer, &tuning->lanes[i]);
     uv_close((uv_handle_t *)&tuning->timer, on_handle_closed);
     uv_close((uv_handle_t *)&tuning->turn, on_handle_closed);
 }
@@ -898,8 +949,15 @@ static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
 {
     tuning->plugin = plugin_ref(spec->plugin);
     tuning->manifest = spec->plugin->manifest;
-    tuning->device_index = spec->device;
-    tuning->device = *sched_device(tuning->deps.sched, spec->device);
+    tuning->lane_count = spec->device_count;
+    tuning->lanes = xcalloc(spec->device_count, sizeof *tuning->lanes);
+    for (size_t i = 0; i < spec->device_count; i++) {
+        struct lane *lane = &tuning->lanes[i];
+        lane->tuning = tuning;
+        lane->device_index = spec->devices[i];
+        lane->device = *sched_device(tuning->deps.sched, spec->devices[i]);
+    }
+    tuning->device = tuning->lanes[0].device;
     memcpy(tuning->dims, spec->dims, sizeof tuning->dims);
     tuning->dtype = xstrdup(spec->dtype);
     tuning->mode = xstrdup(spec->mode);

@@ -7,6 +7,8 @@
  *    measured only after that, so a kill at any point costs at most the one in flight. The mark that names
  *    the candidate in flight is committed together with the previous row, before its launch: a candidate
  *    that takes the whole daemon down is counted as one attempt after the restart.
+ *  - A lane is a device that measures candidates of this tuning, one at a time. All lanes are GPUs of one
+ *    model; a lane whose device goes out of use gives its candidate back to the others.
  *  - The measuring method is chosen from the default, which goes first, and held for all.
  *  - Two candidates with equal image and launches are one: the second follows the first and gets its result.
  *  - Confirmation measures the top candidates and the default interleaved, on fresh inputs. A row counts as
@@ -24,6 +26,7 @@
 #include "plugins/registry.h"
 #include "plugins/space.h"
 
+#define TUNING_LANES_MAX 64   /* devices of one tuning */
 #define TUNING_ATTEMPTS_MAX 2 /* a candidate that killed a worker this often is never tried again */
 #define TUNING_READY_MAX 64   /* compiled, waiting for the GPU */
 #define TUNING_CONFIRM_MAX 8  /* candidates in the confirmation, the default not counted */
@@ -47,7 +50,8 @@ struct tuning_deps {
 
 struct tuning_spec {
     struct plugin *plugin; /* a reference is taken */
-    size_t device;
+    size_t device_count;   /* equal devices, over which the search is spread; the first one confirms */
+    size_t devices[TUNING_LANES_MAX];
     int64_t dims[MANIFEST_MAX_DIMS];
     const char *dtype, *mode; /* copied */
     const char *strategy;     /* copied; NULL: exhaustive where that fits the budget, else random */

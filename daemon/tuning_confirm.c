@@ -207,7 +207,8 @@ static void add_confirmed_rows(struct tuning *tuning, const json_t *answer)
 
 static void on_confirmed(const struct task_result *result, void *context)
 {
-    struct tuning *tuning = context;
+    struct lane *lane = context;
+    struct tuning *tuning = lane->tuning;
     tuning->confirm_is_sent = false;
     switch (result->end) {
     case TASK_ANSWERED: {
@@ -229,7 +230,8 @@ static void on_confirmed(const struct task_result *result, void *context)
         break;
     case TASK_OVER_MEMORY:
     case TASK_UNAVAILABLE:
-        tuning_fail(tuning, TUNE_ENODEVICE, "%s: %s", tuning->device.name, result->why);
+        lane->is_lost = true; /* pump sends it to another, if there is one */
+        tuning_message(tuning, "device %d is out of use: %s", lane->device.ordinal, result->why);
         break;
     }
     tuning_pump(tuning);
@@ -237,6 +239,14 @@ static void on_confirmed(const struct task_result *result, void *context)
 
 static void send_confirm(struct tuning *tuning)
 {
+    struct lane *lane = tuning_first_lane(tuning);
+    if (lane == NULL) {
+        tuning_fail(tuning, TUNE_ENODEVICE, "%s: no device is left to confirm the best on",
+            tuning->device.name);
+        return;
+    }
+    for (size_t i = 0; i < tuning->finalist_count; i++)
+        tuning->finalists[i]->lane = lane; /* whose rows these will be */
     json_t *list = json_array();
     for (size_t i = 0; i < tuning->finalist_count; i++)
         json_array_append_new(list, finalist_json(tuning, tuning->finalists[i]));
@@ -252,8 +262,8 @@ static void send_confirm(struct tuning *tuning)
         "budget_ms", (json_int_t)CONFIRM_BUDGET_MS, "seed",
         (json_int_t)(tuning->seed & INT64_MAX), "verify", 1, "candidates", list);
     tuning->confirm_is_sent = true;
-    sched_bench(tuning->deps.sched, tuning->device_index, setup, session, request,
-        tuning->deadline_ms + CONFIRM_BUDGET_MS + CONFIRM_MARGIN_MS, on_confirmed, tuning);
+    sched_bench(tuning->deps.sched, lane->device_index, setup, session, request,
+        tuning->deadline_ms + CONFIRM_BUDGET_MS + CONFIRM_MARGIN_MS, on_confirmed, lane);
     json_decref(setup);
 }
 
@@ -272,7 +282,8 @@ static void on_published(const struct tune_error *err, void *context)
 static void publish(struct tuning *tuning)
 {
     tuning->state = STATE_PUBLISHING;
-    tuning_add_mark(tuning, NULL);
+    for (size_t i = 0; i < tuning->lane_count; i++)
+        tuning_add_mark(&tuning->lanes[i]);
     if (tuning->counts[OUTCOME_OK] > 0)
         tuning_db_batch_refresh(writer_batch(tuning->deps.writer), &tuning->key);
     writer_after_commit(tuning->deps.writer, on_published, tuning);

@@ -27,10 +27,18 @@ static struct known *add_known(struct tuning *tuning)
     return known;
 }
 
+static bool is_of_a_lane(const struct tuning *tuning, const char *uuid)
+{
+    for (size_t i = 0; i < tuning->lane_count; i++)
+        if (strcmp(uuid, tuning->lanes[i].device.uuid) == 0)
+            return true;
+    return false;
+}
+
 static int on_sample(const struct sample *sample, void *context)
 {
     struct tuning *tuning = context;
-    if (strcmp(sample->gpu_uuid, tuning->device.uuid) != 0)
+    if (!is_of_a_lane(tuning, sample->gpu_uuid))
         return 0;
     if (sample->outcome == OUTCOME_OK && tuning->method[0] == '\0')
         snprintf(tuning->method, sizeof tuning->method, "%s", sample->method);
@@ -62,7 +70,7 @@ static int compare_known(const void *left, const void *right)
     return (int)b->is_this_run - (int)a->is_this_run;
 }
 
-/* The mark "ATTEMPTS CONFIG": what was being measured when the last daemon ended, and how often it had been
+/* The mark "ATTEMPTS CONFIG": what a lane was measuring when the last daemon ended, and how often it had been
  * tried before. It may have been the reason, so that counts as one more attempt. */
 static size_t parse_mark(const struct tuning *tuning, const char *text, uint32_t *attempts)
 {
@@ -74,35 +82,30 @@ static size_t parse_mark(const struct tuning *tuning, const char *text, uint32_t
     return index_of_text(tuning, config + 1);
 }
 
-static void read_mark(struct tuning *tuning)
+static int on_mark(const char *name, const void *bytes, size_t count, void *context)
 {
-    char name[64];
-    void *bytes = NULL;
-    size_t count = 0;
-    snprintf(name, sizeof name, "mark/%s", tuning->job);
-    struct tune_error err = { 0 };
-    if (tuning_db_job(tuning->deps.db, name, &bytes, &count, &err) != 0)
-        return;
+    struct tuning *tuning = context;
+    (void)name;
     char *text = xasprintf("%.*s", (int)count, (const char *)bytes);
-    free(bytes);
     uint32_t attempts = 0;
     size_t index = parse_mark(tuning, text, &attempts);
     free(text);
     if (index == SIZE_MAX)
-        return;
+        return 0;
     for (size_t i = 0; i < tuning->known_count; i++) {
         struct known *known = &tuning->known[i];
         if (known->index != index || !known->is_this_run)
             continue;
         if (!known->is_final)
             known->attempts = attempts;
-        return;
+        return 0;
     }
     struct known *known = add_known(tuning);
     known->index = index;
     known->is_this_run = true;
     known->outcome = OUTCOME_CRASHED;
     known->attempts = attempts;
+    return 0;
 }
 
 void tuning_read_history(struct tuning *tuning)
@@ -113,7 +116,10 @@ void tuning_read_history(struct tuning *tuning)
         return;
     if (tuning_db_walk_samples(tuning->deps.db, &tuning->key, on_sample, tuning, &tuning->error))
         return;
-    read_mark(tuning);
+    char marks[64];
+    snprintf(marks, sizeof marks, "mark/%s/", tuning->job);
+    if (tuning_db_walk_jobs(tuning->deps.db, marks, on_mark, tuning, &tuning->error))
+        return;
     if (tuning->known_count > 0)
         qsort(tuning->known, tuning->known_count, sizeof *tuning->known, compare_known);
 }

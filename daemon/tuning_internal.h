@@ -30,6 +30,7 @@ struct candidate {
     struct candidate *leader; /* the equal one that was first, or NULL */
     json_t *package, *launches, *buffers; /* dropped once measured */
     struct record_hash identity;          /* of image, launches and buffers */
+    const struct lane *lane;              /* that measured it, or NULL */
     unsigned attempts;
     bool is_default, is_counted;
     enum outcome outcome;
@@ -45,6 +46,16 @@ struct known {
     double median_ns, lo_ns, hi_ns;
 };
 
+/* A device at work for this tuning. */
+struct lane {
+    struct tuning *tuning;
+    size_t device_index; /* of the scheduler */
+    struct device_info device;
+    struct candidate *benching; /* or NULL */
+    uint64_t sent_ns;
+    bool is_lost; /* its device is out of use */
+};
+
 struct candidate_queue {
     struct candidate *first, **end;
     size_t count;
@@ -55,8 +66,9 @@ struct tuning {
     struct tuning_callbacks callbacks;
     struct plugin *plugin;
     const struct manifest *manifest;
-    size_t device_index;
-    struct device_info device;
+    size_t lane_count;
+    struct lane *lanes;
+    struct device_info device; /* of the first lane; the others are of the same model */
     int64_t dims[MANIFEST_MAX_DIMS];
     char *dtype, *mode, *strategy, *job, *shape, *run_search, *run_confirm;
     struct space_filter filter;
@@ -65,7 +77,7 @@ struct tuning {
     double budget_seconds;
     uint64_t seed, input_seed, deadline_ms;
     /* Where the time went, for the result. */
-    uint64_t started_ns, search_started_ns, confirm_started_ns, bench_sent_ns;
+    uint64_t started_ns, search_started_ns, confirm_started_ns;
     double bench_busy_s, compile_busy_s;
     size_t compiled, cached;
     struct record_key key;
@@ -95,7 +107,7 @@ struct tuning {
     struct candidate **identities; /* open addressing, by identity */
     size_t identity_room;
     struct candidate_queue ready, committing;
-    struct candidate *benching, *best, *standard; /* standard: the default's candidate */
+    struct candidate *best, *standard; /* standard: the default's candidate */
     size_t compiling, following, counts[OUTCOME_COUNT], evaluations;
 
     /* confirmation */
@@ -120,6 +132,7 @@ void tuning_message(struct tuning *tuning, const char *format, ...)
 void tuning_request_image(struct tuning *tuning, const struct candidate *candidate,
     image_callback callback, void *context);
 bool tuning_is_waiting(const struct tuning *tuning); /* something of the search is outstanding */
+struct lane *tuning_first_lane(const struct tuning *tuning); /* that is not lost, or NULL */
 
 /* tuning_history.c: runs on a pool thread; reads the database, fills known, method, space. */
 void tuning_read_history(struct tuning *tuning);
@@ -140,8 +153,8 @@ struct row {
 };
 /* Adds the row to the open batch. */
 void tuning_add_row(struct tuning *tuning, const struct row *row);
-/* Names the candidate that is about to be launched, in the open batch; NULL: none. */
-void tuning_add_mark(struct tuning *tuning, const struct candidate *candidate);
+/* Names the candidate that the lane is about to launch, in the open batch; none: what was named is forgotten. */
+void tuning_add_mark(struct lane *lane);
 
 /* tuning_confirm.c */
 void tuning_confirm(struct tuning *tuning); /* starts, or goes on with, the confirmation */

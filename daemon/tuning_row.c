@@ -72,6 +72,7 @@ static const char *detail_of(const struct row *row, char text[DETAIL_MAX])
 void tuning_add_row(struct tuning *tuning, const struct row *row)
 {
     const struct candidate *candidate = row->candidate;
+    const struct device_info *device = candidate->lane ? &candidate->lane->device : &tuning->device;
     struct tuning_db_batch *batch = writer_batch(tuning->deps.writer);
     int64_t values[MANIFEST_MAX_PARAMS];
     space_config(tuning->space, candidate->index, values);
@@ -82,7 +83,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
     struct sample sample = {
         .key = tuning->key,
         .config = config,
-        .gpu_uuid = tuning->device.uuid,
+        .gpu_uuid = device->uuid,
         .run = row->run,
         .outcome = row->outcome,
         .is_final = row->is_final,
@@ -96,10 +97,10 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
         .dynamic_shared_bytes = count(row->answer, "dynamic_shared_bytes"),
         .same_as = row->same_as ? row->same_as : "",
         .detail = detail_of(row, detail),
-        .gpu_name = tuning->device.name,
+        .gpu_name = device->name,
         .host = tuning->deps.host,
         .nvrtc = sched_compiler(tuning->deps.sched)->nvrtc,
-        .driver = (uint32_t)tuning->device.driver,
+        .driver = (uint32_t)device->driver,
         .via_ptx = json_is_true(json_object_get(candidate->package, "is_ptx")),
         .time_unix_ms = now_unix_ms(),
         .seed = tuning->input_seed,
@@ -116,10 +117,12 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
     free(config);
 }
 
-void tuning_add_mark(struct tuning *tuning, const struct candidate *candidate)
+void tuning_add_mark(struct lane *lane)
 {
+    struct tuning *tuning = lane->tuning;
+    const struct candidate *candidate = lane->benching;
     char name[64];
-    snprintf(name, sizeof name, "mark/%s", tuning->job);
+    snprintf(name, sizeof name, "mark/%s/%zu", tuning->job, (size_t)(lane - tuning->lanes));
     struct tuning_db_batch *batch = writer_batch(tuning->deps.writer);
     if (candidate == NULL) {
         tuning_db_batch_job(batch, name, NULL, 0);

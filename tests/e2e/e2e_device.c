@@ -167,14 +167,53 @@ static void without_a_device_kernels_are_served_and_a_sweep_is_refused(void)
     json_decref(answer);
 }
 
+static json_t *sweep_on(const char *kernel, int device)
+{
+    json_t *params = sweep_params(kernel);
+    json_object_set_new(params, "device", json_integer(device));
+    return params;
+}
+
+static size_t rows_on(const json_t *rows, const char *run, char device)
+{
+    size_t i, count = 0;
+    json_t *row;
+    json_array_foreach((json_t *)rows, i, row)
+    {
+        const char *uuid = text_at(row, "uuid");
+        count += strstr(text_at(row, "run"), run) != NULL && uuid[strlen(uuid) - 1] == device;
+    }
+    return count;
+}
+
+/* One sweep is spread over all equal devices; the first of them confirms. */
+static void a_sweep_is_spread_over_equal_devices(void)
+{
+    struct harness *harness = harness_new();
+    write_tiny(harness, &(struct tiny) { .tags = 16 });
+    harness_scenario(harness, "{\"device\": {\"count\": 2}, \"rules\": [{\"call\": "
+                              "\"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 100}]}");
+    harness_start(harness);
+    json_t *result = sweep_result(harness, sweep_params("tiny"));
+    assert_int_equal(count_of(result, "ok"), 16);
+    json_decref(result);
+    json_t *rows = records_of(harness, NULL);
+    assert_int_equal(rows_on(rows, "/search", '0') + rows_on(rows, "/search", '1'), 16);
+    assert_true(rows_on(rows, "/search", '0') >= 4);
+    assert_true(rows_on(rows, "/search", '1') >= 4);
+    assert_true(rows_on(rows, "/confirm", '0') > 0);
+    assert_int_equal(rows_on(rows, "/confirm", '1'), 0);
+    json_decref(rows);
+}
+
 /* Two devices work at the same time, each on a sweep of its own. */
 static void two_devices_run_two_sweeps_at_once(void)
 {
     struct harness *harness = start_with("{\"device\": {\"count\": 2}, \"rules\": [{\"call\": "
                                          "\"cuModuleLoadData\", \"do\": \"delay_ms\", "
                                          "\"value\": 50}]}");
-    struct job_name first = sweep(harness, sweep_params("tiny"));
-    struct job_name second = sweep(harness, sweep_params("tiny"));
+    struct job_name first = sweep(harness, sweep_on("tiny", 0));
+    struct job_name second = sweep(harness, sweep_on("tiny", 1));
     json_t *jobs = ask(harness, "jobs", NULL);
     for (size_t i = 0; i < 2; i++)
         assert_string_equal(text_at(json_array_get(jobs, i), "state"), "running");
@@ -197,6 +236,7 @@ int main(void)
         HARNESS_TEST(a_device_that_drops_off_in_a_sweep_is_blamed_and_not_the_candidates),
         HARNESS_TEST(a_device_error_that_passes_costs_a_worker_and_no_candidate),
         HARNESS_TEST(without_a_device_kernels_are_served_and_a_sweep_is_refused),
+        HARNESS_TEST(a_sweep_is_spread_over_equal_devices),
         HARNESS_TEST(two_devices_run_two_sweeps_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
