@@ -82,13 +82,26 @@ static void put_bytes(const char *bytes, size_t count)
     }
 }
 
+/* One or two messages, in one write, so that they are read together. Takes both; `second` may be
+ * NULL. */
+static void put_both(json_t *first, json_t *second)
+{
+    char *one = json_dumps(first, JSON_COMPACT);
+    char *two = second ? json_dumps(second, JSON_COMPACT) : strdup("");
+    size_t length = strlen(one) + strlen(two) + 2;
+    char *text = malloc(length + 1);
+    snprintf(text, length + 1, "%s\n%s\n", one, two); /* an empty line is skipped */
+    put_bytes(text, length);
+    free(text);
+    free(one);
+    free(two);
+    json_decref(first);
+    json_decref(second);
+}
+
 static void put(json_t *message)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
-    put_bytes(text, strlen(text));
-    put_bytes("\n", 1);
-    free(text);
-    json_decref(message);
+    put_both(message, NULL);
 }
 
 static _Noreturn void die(void)
@@ -271,21 +284,20 @@ static void answer(const char *how, json_t *request)
         json_object_set_new(good, "sticky", json_true());
     if (strcmp(how, "files") == 0)
         json_object_set_new(good, "files", open_files());
-    if (strcmp(how, "wrong_id") == 0 || strcmp(how, "wrong_then_right") == 0) {
-        json_t *wrong = json_copy(good);
-        json_object_set_new(wrong, "id", json_integer(123456789));
-        put(wrong);
-    }
     if (strcmp(how, "no_id") == 0)
         json_object_del(good, "id");
     if (strcmp(how, "grandchild") == 0)
         leave_grandchild();
-    if (strcmp(how, "twice") == 0)
-        put(json_incref(good));
+    json_t *wrong = json_copy(good);
+    json_object_set_new(wrong, "id", json_integer(123456789));
     if (strcmp(how, "wrong_id") == 0)
-        json_decref(good);
+        put(json_incref(wrong));
+    else if (strcmp(how, "wrong_then_right") == 0)
+        put_both(json_incref(wrong), json_incref(good));
     else
-        put(good);
+        put_both(json_incref(good), strcmp(how, "twice") == 0 ? json_incref(good) : NULL);
+    json_decref(wrong);
+    json_decref(good);
     if (strcmp(how, "sticky") == 0 || strcmp(how, "grandchild") == 0)
         _exit(0);
     if (strcmp(how, "answer_exit") == 0)

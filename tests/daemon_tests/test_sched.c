@@ -527,6 +527,28 @@ static void an_idle_bench_worker_gives_the_gpu_back(void **state)
     expect_end(&asked, TASK_ANSWERED);
 }
 
+static bool has_no_compile_worker(void *context)
+{
+    size_t compile_workers, bench_workers, queue;
+    uint64_t deaths;
+    (void)context;
+    sched_counts(sched, &compile_workers, &bench_workers, &queue, &deaths);
+    assert_int_equal(deaths, 0); /* an end that was meant */
+    return compile_workers == 0;
+}
+
+static void an_idle_compile_worker_ends_and_another_comes_with_work(void **state)
+{
+    (void)state;
+    options.compile_idle_ms = 1;
+    create();
+    run_until(has_no_compile_worker, NULL);
+    struct asked asked;
+    compile("", &asked);
+    expect_end(&asked, TASK_ANSWERED);
+    assert_int_equal(noted("start compile"), 2);
+}
+
 /* --- devices in trouble ----------------------------------------------------------------------- */
 
 static void a_busy_device_is_tried_again_and_nobody_is_blamed(void **state)
@@ -817,6 +839,7 @@ int main(void)
         TEST(a_setup_that_fails_is_told_apart),
         TEST(one_setup_serves_two_devices_at_once),
         TEST(an_idle_bench_worker_gives_the_gpu_back),
+        TEST(an_idle_compile_worker_ends_and_another_comes_with_work),
         TEST(a_busy_device_is_tried_again_and_nobody_is_blamed),
         TEST(a_device_that_stays_busy_goes_offline),
         TEST(a_worker_that_is_blocked_ends_at_the_start_limit),
