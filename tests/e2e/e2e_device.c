@@ -178,8 +178,7 @@ static size_t rows_on(const json_t *rows, const char *run, char device)
 {
     size_t i, count = 0;
     json_t *row;
-    json_array_foreach((json_t *)rows, i, row)
-    {
+    json_array_foreach ((json_t *)rows, i, row) {
         const char *uuid = text_at(row, "uuid");
         count += strstr(text_at(row, "run"), run) != NULL && uuid[strlen(uuid) - 1] == device;
     }
@@ -190,7 +189,7 @@ static size_t rows_on(const json_t *rows, const char *run, char device)
 static void a_sweep_is_spread_over_equal_devices(void)
 {
     struct harness *harness = harness_new();
-    write_tiny(harness, &(struct tiny) { .tags = 16 });
+    write_tiny(harness, &(struct tiny){.tags = 16});
     harness_scenario(harness, "{\"device\": {\"count\": 2}, \"rules\": [{\"call\": "
                               "\"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 100}]}");
     harness_start(harness);

@@ -1,9 +1,9 @@
 /* Death at any moment: of the daemon, of a worker, of both.
  *
  * The journal is kept here, outside: whatever a client has seen (a row of `records`, a number of
- * finished candidates) must be there, unchanged, after each death. What was committed is not measured
- * again, which the emulator's own counters tell: a rule without effect counts how often each
- * candidate's function was fetched from its image, once per measurement. */
+ * finished candidates) must be there, unchanged, after each death. What was committed is not
+ * measured again, which the emulator's own counters tell: a rule without effect counts how often
+ * each candidate's function was fetched from its image, once per measurement. */
 #include "harness.h"
 
 #include <sys/wait.h>
@@ -40,7 +40,7 @@ static void journal_reset(struct journal *journal)
 {
     for (int tag = 0; tag < TAGS; tag++)
         free(journal->rows[tag]);
-    *journal = (struct journal) { 0 };
+    *journal = (struct journal){0};
 }
 
 static bool is_search_row(const json_t *row)
@@ -48,15 +48,14 @@ static bool is_search_row(const json_t *row)
     return strstr(text_at(row, "run"), "/search") != NULL && json_is_true(at(row, "final"));
 }
 
-/* Reads the job's rows: those seen before must be as they were, and there are no others than candidates'
- * own, one each. Returns how many candidates have a final row. */
+/* Reads the job's rows: those seen before must be as they were, and there are no others than
+ * candidates' own, one each. Returns how many candidates have a final row. */
 static size_t check_rows(struct harness *harness, struct journal *journal, bool seen[TAGS])
 {
     json_t *rows = records_of(harness, journal->job.text), *row;
     size_t i, count = 0;
     memset(seen, 0, TAGS * sizeof seen[0]);
-    json_array_foreach(rows, i, row)
-    {
+    json_array_foreach (rows, i, row) {
         if (!is_search_row(row))
             continue;
         int tag = (int)number_at(row, "config.TAG");
@@ -80,9 +79,9 @@ static size_t check_rows(struct harness *harness, struct journal *journal, bool 
     return count;
 }
 
-/* At the start of a life: nothing acknowledged is lost; the life before measured nothing that was committed
- * when it began, and each of the others once at most. Holds while the search lasts: the confirmation
- * measures the finalists again. */
+/* At the start of a life: nothing acknowledged is lost; the life before measured nothing that was
+ * committed when it began, and each of the others once at most. Holds while the search lasts: the
+ * confirmation measures the finalists again. */
 static void check_start(struct harness *harness, struct journal *journal, const long counted[TAGS])
 {
     bool seen[TAGS];
@@ -128,9 +127,10 @@ static bool is_over(struct harness *harness, const struct job_name *job)
 }
 
 /* Until the moment of death: listens to progress, and looks at the rows now and then. */
-static void live(struct harness *harness, struct journal *journal, uint64_t end_ms, uint64_t *random)
+static void live(
+    struct harness *harness, struct journal *journal, uint64_t end_ms, uint64_t *random)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     bool seen[TAGS];
     json_decref(ask(harness, "watch", json_pack("{s:s}", "job", journal->job.text)));
     while (now_ms() < end_ms) {
@@ -139,8 +139,8 @@ static void live(struct harness *harness, struct journal *journal, uint64_t end_
             check_rows(harness, journal, seen);
         if (tune_next(harness->client, 4, &message, &err) != 1)
             continue;
-        if (strcmp(text_at(message, "method"), "progress") == 0
-            && number_at(message, "params.done") > journal->done)
+        if (strcmp(text_at(message, "method"), "progress") == 0 &&
+            number_at(message, "params.done") > journal->done)
             journal->done = number_at(message, "params.done");
         json_decref(message);
     }
@@ -168,13 +168,13 @@ static void die_at_start(struct harness *harness, uint64_t *random)
 static void the_daemon_is_killed_a_hundred_times_and_nothing_acknowledged_is_lost(void)
 {
     struct harness *harness = harness_new();
-    struct journal journal = { 0 };
+    struct journal journal = {0};
     uint64_t random = test_seed();
-    long counted[TAGS] = { 0 };
+    long counted[TAGS] = {0};
     int sweeps = 0;
     size_t redone = 0;
     char output[4096];
-    write_tiny(harness, &(struct tiny) { .tags = TAGS });
+    write_tiny(harness, &(struct tiny){.tags = TAGS});
     count_measurements(harness, "");
     for (int kills = 0; kills < KILLS; kills++) {
         if (next_random(&random) % 8 == 0 && journal.job.text[0] != '\0')
@@ -219,22 +219,44 @@ static void keep_running(struct harness *harness, struct job_name *job, int *swe
         *job = sweep(harness, shape_params(64 + (*sweeps)++));
 }
 
+struct answer_wait {
+    struct harness *harness;
+    struct job_name *job;
+    int *sweeps;
+    size_t answers;
+};
+
+/* A device whose workers die three times in a row without one answer is set offline, as it should
+ * be. */
+static bool a_worker_has_answered(void *context)
+{
+    struct answer_wait *wait = context;
+    keep_running(wait->harness, wait->job, wait->sweeps);
+    json_t *rows = records_of(wait->harness, wait->job->text);
+    size_t answers = rows_with(rows, "ok", -1);
+    bool is_news = answers > 0 && answers != wait->answers;
+    wait->answers = answers;
+    json_decref(rows);
+    return is_news;
+}
+
 static void workers_killed_sixty_times_are_replaced_and_the_daemon_serves_on(void)
 {
-    static const int signals[] = { SIGKILL, SIGSEGV, SIGABRT, SIGTERM };
+    static const int signals[] = {SIGKILL, SIGSEGV, SIGABRT, SIGTERM};
     struct harness *harness = harness_new();
-    struct job_name job = { "" };
+    struct job_name job = {""};
     uint64_t random = test_seed() + 1;
     pid_t pids[8];
     int sweeps = 0;
-    write_tiny(harness, &(struct tiny) { .tags = TAGS });
+    write_tiny(harness, &(struct tiny){.tags = TAGS});
     count_measurements(harness, "");
     harness_start(harness);
     pid_t daemon = harness->daemon;
     size_t descriptors = harness_descriptors(harness);
+    struct answer_wait wait = {harness, &job, &sweeps, 0};
     for (int kills = 0; kills < 60;) {
-        keep_running(harness, &job, &sweeps);
-        uint64_t end_ms = now_ms() + next_random(&random) % 60;
+        wait_for(a_worker_has_answered, &wait, LIMIT_MS);
+        uint64_t end_ms = now_ms() + next_random(&random) % 40;
         while (now_ms() < end_ms)
             json_decref(ask(harness, "ping", NULL));
         size_t count = harness_workers(harness, NULL, pids, 8);
@@ -266,30 +288,33 @@ static bool bench_worker_is_another(void *context)
     return harness_workers(wait->harness, "bench", pids, 2) == 1 && pids[0] != wait->pid;
 }
 
-static bool some_are_measured(void *context)
+static bool tag_7_is_on_the_device(void *context)
 {
-    json_t *rows = records_of(context, NULL);
-    bool is_so = json_array_size(rows) >= 2;
-    json_decref(rows);
-    return is_so;
+    return harness_matches(context, TAGS) > 0;
 }
 
+/* It is stopped while it measures TAG 7 and holds the lock of the device. */
 static void a_stopped_worker_is_replaced_at_its_deadline(void)
 {
     struct harness *harness = harness_new();
-    struct stopped_wait wait = { harness, 0 };
-    write_tiny(harness, &(struct tiny) { .tags = TAGS });
-    count_measurements(harness, "");
+    struct stopped_wait wait = {harness, 0};
+    write_tiny(harness, &(struct tiny){.tags = TAGS});
+    count_measurements(harness, ", {\"call\": \"cuModuleGetFunction\", \"when\": {\"defines\": "
+                                "{\"TAG\": 7}}, \"times\": 1, "
+                                "\"do\": \"delay_ms\", \"value\": 2000}");
     harness_start(harness);
     json_t *params = shape_params(64);
     json_object_set_new(params, "deadline_ms", json_integer(100));
     struct job_name job = sweep(harness, params);
-    wait_for(some_are_measured, harness, LIMIT_MS);
+    wait_for(tag_7_is_on_the_device, harness, LIMIT_MS);
     assert_int_equal(harness_workers(harness, "bench", &wait.pid, 1), 1);
     kill(wait.pid, SIGSTOP);
     wait_for(bench_worker_is_another, &wait, LIMIT_MS);
     json_t *ended = wait_job(harness, job);
+    json_t *result = json_array_get(json_object_get(ended, "results"), 0);
     assert_string_equal(text_at(ended, "state"), "done");
+    assert_int_equal(count_of(result, "timeout"), 1);
+    assert_int_equal(count_of(result, "ok"), TAGS - 1);
     json_decref(ended);
 }
 
@@ -299,10 +324,10 @@ static void a_candidate_that_always_kills_its_worker_is_tried_twice_over_all_res
 {
     struct harness *harness = harness_new();
     uint64_t random = test_seed() + 2;
-    struct journal journal = { 0 };
-    write_tiny(harness, &(struct tiny) { .tags = TAGS });
-    count_measurements(harness,
-        ", {\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 7}}, \"do\": \"abort\"}");
+    struct journal journal = {0};
+    write_tiny(harness, &(struct tiny){.tags = TAGS});
+    count_measurements(harness, ", {\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": "
+                                "{\"TAG\": 7}}, \"do\": \"abort\"}");
     harness_start(harness);
     journal.job = sweep(harness, shape_params(64));
     for (int i = 0; i < 3; i++) {
@@ -318,7 +343,8 @@ static void a_candidate_that_always_kills_its_worker_is_tried_twice_over_all_res
     assert_string_not_equal(text_at(row_of(rows, 7), "detail"), "");
     json_t *result = json_array_get(json_object_get(ended, "results"), 0);
     assert_int_equal(number_at(result, "evaluations"), TAGS);
-    assert_true(count_of(result, "ok") >= TAGS - 4); /* in flight at two kills: counted as crashed */
+    assert_true(
+        count_of(result, "ok") >= TAGS - 4); /* in flight at two kills: counted as crashed */
     json_decref(rows);
     json_decref(ended);
     journal_reset(&journal);
@@ -338,13 +364,13 @@ static bool tag_7_is_launched(void *context)
 /* The daemon dies while TAG 7 hangs, as if it had been the reason. */
 static struct job_name die_with_tag_7(struct harness *harness, long deaths)
 {
-    struct job_name job = { "" };
-    write_tiny(harness, &(struct tiny) { .tags = 10 });
-    harness_scenario(harness,
-        "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 7}}, \"do\": "
-        "\"hang\"}]}");
+    struct job_name job = {""};
+    write_tiny(harness, &(struct tiny){.tags = 10});
+    harness_scenario(harness, "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": "
+                              "{\"TAG\": 7}}, \"do\": "
+                              "\"hang\"}]}");
     for (long i = 0; i < deaths; i++) {
-        struct launch_wait wait = { harness, i };
+        struct launch_wait wait = {harness, i};
         harness_start(harness);
         if (i == 0)
             job = sweep(harness, shape_params(64));
