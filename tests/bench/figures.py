@@ -6,6 +6,7 @@ temporary folder; NVRTC's disk cache is off. Prints a table and writes OUT_FOLDE
     cold     270 gemm configurations at 1024^3, the daemon started a moment before
     warm     the same with workers started and NVRTC loaded; then 1024x1024x512 with cached cubins
     gemm     gemm f32 at 4096^3      transpose   f32 at 8192^2      reduce   f32 sum of 2^28
+    gpus     one GPU against all equal ones
     faults   planted faults: what each costs, and when the next candidate was measured
 """
 import json
@@ -31,7 +32,8 @@ def line(what, value, target=""):
 
 def tell_sweep(what, result, target=""):
     counts = {k: v for k, v in result["counts"].items() if v}
-    line(what, f"{result['client_wall_s']:.2f} s", f"{target}  {counts}")
+    timing = {k: round(v, 2) for k, v in result["timing"].items()}
+    line(what, f"{result['client_wall_s']:.2f} s", f"{target}  {counts} {timing}")
 
 
 def part_cold(prefix):
@@ -77,6 +79,23 @@ def part_reduce(prefix):
     tell_sweep("reduce f32 sum of 2^28 sweep", result)
     line("  best", f"{result['gbs'] / 1e3:.2f} TB/s", ">= 4.2  " + json.dumps(result["best"]["config"]))
     return result
+
+
+def part_gpus(prefix):
+    """A bench-bound space (cubins cached) on one GPU and on all equal ones."""
+    shape = ["gemm", "--shape", "M=2048,N=2048,K=2048", *SPACE_270]
+    with Daemon(prefix) as daemon:
+        count = len(daemon.ctl("devices"))
+        if count < 2:
+            line("several GPUs", "skipped", "needs 2")
+            return None
+        daemon.sweep(*shape, "--budget", "evals=270")
+        one = daemon.sweep(*shape, "--device", "0")
+        all_of_them = daemon.sweep(*shape)
+    rates = [r["evaluations"] / r["timing"]["search_s"] for r in (one, all_of_them)]
+    line(f"270 gemm configurations at 2048^3, 1 and {count} GPUs",
+         f"{rates[0]:.1f}, {rates[1]:.1f} /s", f"{rates[1] / rates[0]:.2f} x")
+    return {"one": one, "all": all_of_them}
 
 
 def part_faults(prefix):
