@@ -34,6 +34,16 @@ class Daemon:
                              + open(self.log).read()[-4000:])
         return json.loads(run.stdout)
 
+    def devices(self):
+        """The GPUs, once the daemon knows them."""
+        limit = time.monotonic() + 20
+        while time.monotonic() < limit:
+            found = self.ctl("devices")
+            if found:
+                return found
+            time.sleep(0.05)
+        return []
+
     def sweep(self, *words, check=True):
         begun = time.monotonic()
         result = self.ctl("sweep", *words, "--no-cache", check=check)

@@ -85,7 +85,7 @@ def part_gpus(prefix):
     """A bench-bound space (cubins cached) on one GPU and on all equal ones."""
     shape = ["gemm", "--shape", "M=2048,N=2048,K=2048", *SPACE_270]
     with Daemon(prefix) as daemon:
-        count = len(daemon.ctl("devices"))
+        count = len(daemon.devices())
         if count < 2:
             line("several GPUs", "skipped", "needs 2")
             return None
@@ -126,11 +126,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     figures = {"date": time.strftime("%Y-%m-%d"), "parts": {}}
     with Daemon(prefix) as daemon:
-        deadline = time.monotonic() + 20
-        while not daemon.ctl("devices") and time.monotonic() < deadline:
-            time.sleep(0.1)
-        figures["devices"] = daemon.ctl("devices")
-        figures["compiler"] = None
+        figures["devices"] = daemon.devices()
     for device in figures["devices"]:
         line(device["name"], device["arch"], f"driver {device['driver']}")
     for name in wanted:

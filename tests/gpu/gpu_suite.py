@@ -56,7 +56,7 @@ def awkward(daemon):
 
 
 def huge(daemon):
-    if daemon.ctl("devices")[0]["memory_bytes"] < 24 << 30:
+    if daemon.devices()[0]["memory_bytes"] < 24 << 30:
         print("skipped huge: the device has less than 24 GiB")
         return
     for kernel, shape in HUGE.items():
