@@ -20,6 +20,8 @@ enum origin { ORIGIN_EXACT, ORIGIN_NEAREST, ORIGIN_TRANSFERRED, ORIGIN_DEFAULT, 
 static const char *const origin_words[] = { "exact", "nearest", "transferred", "default" };
 
 struct get {
+    struct get *next, **here; /* in the list of those not answered yet */
+    bool is_waiting;          /* for the end of `job` */
     struct request *request;
     struct plugin *plugin; /* a reference */
     int64_t dims[MANIFEST_MAX_DIMS];
@@ -40,15 +42,25 @@ struct get {
     char job[JOB_ID_BYTES]; /* of the sweep that was queued for it, or "" */
 };
 
-/* Requests that wait for the end of a job; the list is the loop thread's. */
-struct waiting {
-    struct waiting *next;
-    struct get *get;
-};
-static struct waiting *waiting_list;
+static struct get *unanswered; /* the loop thread's */
+
+static struct get *get_create(struct request *request)
+{
+    struct get *get = xcalloc(1, sizeof *get);
+    get->request = request;
+    get->next = unanswered;
+    get->here = &unanswered;
+    if (unanswered != NULL)
+        unanswered->here = &get->next;
+    unanswered = get;
+    return get;
+}
 
 static void get_destroy(struct get *get)
 {
+    *get->here = get->next;
+    if (get->next != NULL)
+        get->next->here = get->here;
     plugin_unref(get->plugin);
     free(get->shape);
     free(get->measured_on);
@@ -327,10 +339,7 @@ static void follow_job(struct get *get, const char *job)
         answer(get);
         return;
     }
-    struct waiting *waiting = xcalloc(1, sizeof *waiting);
-    waiting->get = get;
-    waiting->next = waiting_list;
-    waiting_list = waiting;
+    get->is_waiting = true;
 }
 
 static void on_queued(const char *job, const struct tune_error *err, void *context)
@@ -369,44 +378,29 @@ static void queue_sweep(struct get *get)
 void get_job_ended(struct app *app, const char *job)
 {
     (void)app;
-    struct waiting *ended = NULL, **at = &waiting_list;
-    while (*at != NULL) {
-        struct waiting *waiting = *at;
-        if (strcmp(waiting->get->job, job) != 0) {
-            at = &waiting->next;
+    struct get *next;
+    for (struct get *get = unanswered; get != NULL; get = next) {
+        next = get->next;
+        if (!get->is_waiting || strcmp(get->job, job) != 0)
             continue;
-        }
-        *at = waiting->next;
-        waiting->next = ended;
-        ended = waiting;
-    }
-    while (ended != NULL) {
-        struct waiting *waiting = ended;
-        ended = waiting->next;
-        look(waiting->get);
-        answer(waiting->get);
-        free(waiting);
+        get->is_waiting = false;
+        look(get);
+        answer(get);
     }
 }
 
-void get_forget_all(struct app *app)
+void get_refuse_all(struct app *app, const struct tune_error *err)
 {
-    (void)app;
-    struct tune_error err = { 0 };
-    tune_fail(&err, TUNE_EBUSY, "the daemon is stopping");
-    while (waiting_list != NULL) {
-        struct waiting *waiting = waiting_list;
-        waiting_list = waiting->next;
-        get_fail(waiting->get, &err);
-        free(waiting);
+    while (unanswered != NULL) {
+        image_cancel(app->images, unanswered);
+        get_fail(unanswered, err);
     }
 }
 
 void cmd_get(struct request *request)
 {
     struct tune_error err = { 0 };
-    struct get *get = xcalloc(1, sizeof *get);
-    get->request = request;
+    struct get *get = get_create(request);
     if (parse(get, &err)) {
         get_fail(get, &err);
         return;

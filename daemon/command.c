@@ -23,9 +23,11 @@ const struct command commands[] = {
     { NULL, NULL, NULL },
 };
 
+/* A request that was under way on the thread pool may outlive the server when the daemon stops. */
 static void request_destroy(struct request *request)
 {
-    server_request_end(request->app->server, request->client);
+    if (request->app->server != NULL)
+        server_request_end(request->app->server, request->client);
     request->app->requests++;
     json_decref(request->message);
     free(request);
@@ -33,7 +35,7 @@ static void request_destroy(struct request *request)
 
 void request_reply(struct request *request, json_t *result)
 {
-    if (request->id != NULL) {
+    if (request->id != NULL && request->app->server != NULL) {
         json_t *message = proto_result_new(json_incref(request->id), result);
         server_send(request->app->server, request->client, message);
         json_decref(message);
@@ -52,7 +54,7 @@ static void send_error(struct app *app, uint64_t client, json_t *id, const struc
 
 void request_fail(struct request *request, const struct tune_error *err)
 {
-    if (request->id != NULL)
+    if (request->id != NULL && request->app->server != NULL)
         send_error(request->app, request->client, request->id, err);
     request_destroy(request);
 }

@@ -50,7 +50,8 @@ void cmd_records(struct request *request);
 
 /* cmd_get.c: called by main when a job has ended, for those who wait for it. */
 void get_job_ended(struct app *app, const char *job);
-void get_forget_all(struct app *app);
+/* The daemon stops: all that are not answered yet are told so. */
+void get_refuse_all(struct app *app, const struct tune_error *err);
 
 /* Parts of a request that several commands share. The device to answer for: the attached one of that arch
  * or GPU name, else a stand-in with the limits of that arch (device.uuid is then ""). */

@@ -550,17 +550,29 @@ void jobs_destroy(struct jobs *jobs)
     free(jobs);
 }
 
+static void tell_asker(struct job *job, const struct tune_error *err)
+{
+    void (*on_stored)(const char *, const struct tune_error *, void *) = job->on_stored;
+    job->on_stored = NULL;
+    if (on_stored != NULL)
+        on_stored(job->id, err, job->stored_context);
+}
+
 static void on_submitted(const struct tune_error *err, void *context)
 {
     struct job *job = context;
     struct jobs *jobs = job->jobs;
-    void (*on_stored)(const char *, const struct tune_error *, void *) = job->on_stored;
-    job->on_stored = NULL;
-    on_stored(job->id, err, job->stored_context);
+    tell_asker(job, err);
     if (err != NULL)
         remove_job(jobs, job);
     else
         start_next(jobs);
+}
+
+void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err)
+{
+    for (struct job *job = jobs->first; job != NULL; job = job->next)
+        tell_asker(job, err);
 }
 
 static void make_id(struct job *job)

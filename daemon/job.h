@@ -46,6 +46,9 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
     void (*on_stored)(const char *job, const struct tune_error *err, void *context), void *context,
     struct tune_error *err);
 
+/* The daemon stops: whoever still waits for on_stored is told so now. */
+void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err);
+
 /* Id of an active job that tunes this key, or NULL. Borrowed. */
 const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
     const char *dtype, const char *mode);

@@ -197,7 +197,10 @@ static void stop(struct app *app, const char *why)
         return;
     app->is_stopping = true;
     log_info("stopping: %s", why);
-    get_forget_all(app);
+    struct tune_error err = { 0 };
+    tune_fail(&err, TUNE_EBUSY, "the daemon is stopping");
+    jobs_refuse_askers(app->jobs, &err);
+    get_refuse_all(app, &err);
     uv_close((uv_handle_t *)&app->on_int, NULL);
     uv_close((uv_handle_t *)&app->on_term, NULL);
     uv_close((uv_handle_t *)&app->on_hup, NULL);

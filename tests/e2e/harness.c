@@ -222,6 +222,16 @@ size_t harness_workers(const struct harness *harness, const char *role, pid_t *p
     return workers_of(harness->daemon, role, pids, room);
 }
 
+/* Reports go to files, which the end of a test looks for. */
+static void set_sanitizer_options(const char *name, const struct harness *harness)
+{
+    char options[600];
+    const char *given = getenv(name), *more = harness->sanitizer_options;
+    snprintf(options, sizeof options, "%s:log_path=%s/sanitizer%s", given ? given : "",
+        harness->folder, more ? more : "");
+    setenv(name, options, 1);
+}
+
 void set_environment(const struct harness *harness)
 {
     char path[300];
@@ -237,12 +247,8 @@ void set_environment(const struct harness *harness)
     unsetenv("XDG_RUNTIME_DIR");
     unsetenv("TUNE_PLUGIN_PATH");
     unsetenv("TUNE_SOCKET");
-    snprintf(path, sizeof path, "%s:log_path=%s/sanitizer",
-        getenv("ASAN_OPTIONS") ? getenv("ASAN_OPTIONS") : "", harness->folder);
-    setenv("ASAN_OPTIONS", path, 1);
-    snprintf(path, sizeof path, "%s:log_path=%s/sanitizer",
-        getenv("TSAN_OPTIONS") ? getenv("TSAN_OPTIONS") : "", harness->folder);
-    setenv("TSAN_OPTIONS", path, 1);
+    set_sanitizer_options("ASAN_OPTIONS", harness);
+    set_sanitizer_options("TSAN_OPTIONS", harness);
 }
 
 static void exec_daemon(const struct harness *harness)
@@ -434,17 +440,30 @@ static void print_file(const char *path)
     fprintf(stderr, "--- %s\n%s\n", path, text); /* print_error would cut it */
 }
 
+/* A sanitizer's process that is killed while it looks for leaks leaves words that are no report. */
+static bool is_report(const char *path)
+{
+    char text[65536];
+    return read_whole(path, text, sizeof text) &&
+           (strstr(text, "ERROR:") != NULL || strstr(text, "WARNING:") != NULL ||
+               strstr(text, "runtime error") != NULL);
+}
+
 /* Reports of sanitizers, of the daemon and of its workers; returns how many. */
 static size_t print_reports(const struct harness *harness)
 {
     char pattern[96];
     glob_t found;
+    size_t count = 0;
     snprintf(pattern, sizeof pattern, "%s/sanitizer.*", harness->folder);
     if (glob(pattern, 0, NULL, &found) != 0)
         return 0;
-    size_t count = found.gl_pathc;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (!is_report(found.gl_pathv[i]))
+            continue;
         print_file(found.gl_pathv[i]);
+        count++;
+    }
     globfree(&found);
     return count;
 }

@@ -34,9 +34,10 @@
 struct harness {
     struct harness *next;
     char folder[64], socket[108], db[96], log[96], plugins[96], state[96];
-    const char *args[16];      /* further arguments of tunerd, NULL-ended; borrowed */
-    void (*before_exec)(void); /* in the child, last of all: limits, descriptors; may be NULL */
-    pid_t daemon;              /* 0: none runs */
+    const char *args[16];          /* further arguments of tunerd, NULL-ended; borrowed */
+    void (*before_exec)(void);     /* in the child, last of all: limits, descriptors; may be NULL */
+    const char *sanitizer_options; /* further ones, as ":handle_segv=0"; may be NULL */
+    pid_t daemon;                  /* 0: none runs */
     struct tune_client *client;
     bool is_scruffy; /* the test left it in a state that cannot end well */
 };
