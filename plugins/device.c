@@ -60,10 +60,12 @@ int device_from_json(const json_t *json, struct device_info *device, struct tune
 }
 
 /* What differs between architectures, from the CUDA programming guide's table of compute
- * capabilities; everything else has been the same since 7.5. */
+ * capabilities; everything else has been the same since 7.0. */
 static const struct {
     int sm, smem_sm_kib, threads_sm, cores_per_sm;
 } architectures[] = {
+    {70, 96, 2048, 64},
+    {72, 96, 2048, 64},
     {75, 64, 1024, 64},
     {80, 164, 2048, 64},
     {86, 100, 1536, 128},
@@ -107,8 +109,7 @@ int device_generic(const char *arch, struct device_info *device, struct tune_err
         device->attributes[DEVICE_sms] = 1;
         device->attributes[DEVICE_smem_sm] = smem_sm;
         /* The system keeps 1 KiB per block for itself from 8.0 on. */
-        device->attributes[DEVICE_smem_optin] =
-            architectures[i].sm == 75 ? smem_sm : smem_sm - 1024;
+        device->attributes[DEVICE_smem_optin] = architectures[i].sm < 80 ? smem_sm : smem_sm - 1024;
         device->attributes[DEVICE_threads_sm] = architectures[i].threads_sm;
         strcpy(device->arch, name);
         snprintf(device->name, sizeof device->name, "any %s", name);

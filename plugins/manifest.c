@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,6 +332,24 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
         &manifest->params[0].name, sizeof manifest->params[0], values, manifest->param_count);
 }
 
+double manifest_shape_distance(
+    const struct manifest *manifest, const int64_t *dims, const char *shape)
+{
+    double distance = 0;
+    for (size_t i = 0; i < manifest->dim_count; i++) {
+        size_t length = strlen(manifest->dims[i].name);
+        if (strncmp(shape, manifest->dims[i].name, length) != 0 || shape[length] != '=')
+            return -1;
+        char *end;
+        long long value = strtoll(shape + length + 1, &end, 10);
+        if (value < 1 || (*end != (i + 1 < manifest->dim_count ? ',' : '\0')))
+            return -1;
+        distance += fabs(log2((double)value) - log2((double)dims[i]));
+        shape = end + 1;
+    }
+    return distance;
+}
+
 /* Takes "NAME=VALUE" of this param from *at; the value's text must be its one canonical spelling.
  */
 static int take_pair(
@@ -480,6 +499,10 @@ void manifest_destroy(struct manifest *manifest)
     free(manifest->defaults);
     expr_destroy(manifest->flops);
     expr_destroy(manifest->bytes);
+    expr_destroy(manifest->traffic_global);
+    expr_destroy(manifest->traffic_shared);
+    expr_destroy(manifest->flops_done);
+    expr_destroy(manifest->registers);
     free(manifest->canonical);
     free(manifest);
 }

@@ -41,6 +41,13 @@
  * first valid one is the default "flops", "bytes": EXPR            per call, over dims and
  * dtype_bytes "compile_dims": ["K"]             dims passed as macros too (then the cubin depends
  * on them)
+ *   "traffic_global", "traffic_shared", "flops_done", "registers": EXPR over everything, optional:
+ * what the static estimate (plugins/estimate.h) knows of a configuration beside its launches:
+ *         traffic_global: bytes that a call moves between L2 and the multiprocessors (default:
+ * bytes); traffic_shared: bytes that pass through shared memory, those that lanes of a warp share
+ * once, conflicts as often as they take (default: 0); flops_done: operations carried out, those on
+ * padding included (default: flops); registers: per thread, about (default: unknown). Rough is
+ * enough: they order candidates before any compile and decide nothing else.
  *
  *
  * Every out or inout buffer needs a check: an output that nothing compares would be "right" always.
@@ -174,6 +181,7 @@ struct manifest {
     size_t default_count;
     int64_t (*defaults)[MANIFEST_MAX_PARAMS];
     struct expr *flops, *bytes;
+    struct expr *traffic_global, *traffic_shared, *flops_done, *registers; /* or NULL */
     size_t compile_dim_count;
     size_t compile_dims[MANIFEST_MAX_DIMS]; /* indices into dims */
     char *canonical; /* compact JSON with sorted keys: the manifest's part of the fingerprint */
@@ -229,6 +237,11 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
 /* The canonical text back to values: all params in order, each value one of the listed. */
 int manifest_config_from_text(
     const struct manifest *manifest, const char *text, int64_t *values, struct tune_error *err);
+
+/* Sum over the dims of how many doublings lie between a shape and the canonical text of another;
+ * negative when the text is no shape of this manifest. */
+double manifest_shape_distance(
+    const struct manifest *manifest, const int64_t *dims, const char *shape);
 
 /* Bytes per element of a dtype; 0 for an unknown name. */
 int64_t dtype_bytes(const char *dtype);

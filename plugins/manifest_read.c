@@ -519,13 +519,29 @@ static int read_compile_dims(struct reader *reader, const json_t *root)
     return 0;
 }
 
+/* What only the static estimate uses. */
+static int read_estimate(struct reader *reader, const json_t *root)
+{
+    struct manifest *manifest = reader->manifest;
+    return reader_expr(
+               reader, root, "traffic_global", READS_ANY, true, &manifest->traffic_global) ||
+                   reader_expr(reader, root, "traffic_shared", READS_ANY, true,
+                       &manifest->traffic_shared) ||
+                   reader_expr(
+                       reader, root, "flops_done", READS_ANY, true, &manifest->flops_done) ||
+                   reader_expr(reader, root, "registers", READS_ANY, true, &manifest->registers)
+               ? -1
+               : 0;
+}
+
 /* --- the whole -------------------------------------------------------------------------------- */
 
 static int read_root(struct reader *reader, const json_t *root)
 {
     static const char *const known[] = {"tunerd", "name", "summary", "source", "dims", "shapes",
         "shapes_cpu", "dtypes", "params", "derived", "constraints", "requires", "buffers",
-        "launches", "reference", "checks", "default", "flops", "bytes", "compile_dims", NULL};
+        "launches", "reference", "checks", "default", "flops", "bytes", "compile_dims",
+        "traffic_global", "traffic_shared", "flops_done", "registers", NULL};
     struct manifest *manifest = reader->manifest;
     for (size_t i = 0; i < DEVICE_ATTRIBUTE_COUNT; i++)
         reader->names[i] = device_attribute_names[i];
@@ -538,7 +554,8 @@ static int read_root(struct reader *reader, const json_t *root)
         read_defaults(reader, root) || read_compile_dims(reader, root) ||
         reader_geometry(reader, root) ||
         reader_expr(reader, root, "flops", READS_DIMS, true, &manifest->flops) ||
-        reader_expr(reader, root, "bytes", READS_DIMS, true, &manifest->bytes))
+        reader_expr(reader, root, "bytes", READS_DIMS, true, &manifest->bytes) ||
+        read_estimate(reader, root))
         return -1;
     manifest->canonical = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
     return manifest->canonical ? 0 : reader_no_memory(reader);

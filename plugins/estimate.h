@@ -1,0 +1,69 @@
+/* What a configuration may cost before it is compiled: its launches, how they fill the device, and
+ * which ceiling of the roofline they meet. Pure; about a microsecond per configuration.
+ *
+ * An estimate orders candidates; it is no forecast of a time. It knows the manifest's geometry and
+ * work, nothing of the code. The model, the same for every kernel:
+ *  - Blocks run in waves of sms * blocks_per_sm. The last wave may be short, and an SM that has one
+ *    block more than another decides.
+ *  - A scheduler issues when at least one of its warps is ready; few warps leave it idle.
+ *  - A memory level delivers its bandwidth only while enough bytes are on their way (Little's law).
+ *  - The call takes as long as its slowest ceiling, all else overlapping, and a little per launch.
+ * The first launch whose `when` holds is taken to do the work; the others cost their start. */
+#ifndef TUNE_ESTIMATE_H
+#define TUNE_ESTIMATE_H
+
+#include "manifest.h"
+#include "occupancy.h"
+
+/* X(name, word): the ceilings of a multiprocessor and of the device. */
+#define ESTIMATE_CEILINGS(X)                                                                       \
+    X(FLOPS, "flops")                                                                              \
+    X(ISSUE, "issue")   /* instructions: arithmetic, and 8 bytes of memory at a time */            \
+    X(SHARED, "shared") /* what passes through shared memory */                                    \
+    X(L2, "l2")         /* what moves between L2 and the multiprocessors */                        \
+    X(DRAM, "dram")
+
+enum estimate_ceiling {
+#define X(name, word) ESTIMATE_##name,
+    ESTIMATE_CEILINGS(X)
+#undef X
+        ESTIMATE_CEILING_COUNT
+};
+
+struct estimate {
+    double time_ns;
+    double ceiling_ns[ESTIMATE_CEILING_COUNT]; /* each alone, as this configuration would meet it */
+    enum estimate_ceiling limited_by;
+    double launch_ns; /* of all launches, part of time_ns */
+    /* of the launch that does the work */
+    int64_t blocks, threads, shared_bytes, registers;
+    struct occupancy occupancy;
+    double waves;     /* of blocks; 2.25: two full ones and a quarter */
+    double tail_fill; /* of the slots in the last wave; 1 when it is full */
+    double sm_fill;   /* blocks / (sms * the most that one SM runs) */
+};
+
+/* Prepared for many configurations of one (manifest, device, shape, dtype). */
+struct estimator {
+    const struct manifest *manifest;
+    const struct device_info *device;
+    int64_t slots[MANIFEST_MAX_SLOTS];
+    double flops, bytes;
+    double rate[ESTIMATE_CEILING_COUNT]; /* per second, of the whole device */
+    bool rates_are_assumed; /* the device states no clocks: an order is meant, no time */
+};
+
+/* Borrows manifest and device. Fails with TUNE_ENOTFOUND where the manifest says nothing of its
+ * work (neither flops, nor bytes, nor traffic), or with the error of an expression. */
+int estimator_init(struct estimator *estimator, const struct manifest *manifest,
+    const struct device_info *device, const int64_t *dims, const char *dtype,
+    struct tune_error *err);
+
+/* Values of all params, a valid configuration of the space; `registers` per thread where they are
+ * known from a compile, else 0. TUNE_ELIMIT where a block does not fit the device. */
+int estimator_run(struct estimator *estimator, const int64_t *values, int64_t registers,
+    struct estimate *estimate, struct tune_error *err);
+
+const char *estimate_ceiling_word(enum estimate_ceiling ceiling);
+
+#endif
