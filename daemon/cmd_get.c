@@ -8,7 +8,6 @@
 #include "plugins/plan.h"
 #include "plugins/space.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,25 +192,6 @@ static void look_exact(struct get *get)
     }
 }
 
-/* Sum over the dims of how many doublings lie between two shapes; negative when they cannot be compared. */
-static double shape_distance(const struct get *get, const char *shape)
-{
-    const struct manifest *manifest = get->plugin->manifest;
-    double distance = 0;
-    for (size_t i = 0; i < manifest->dim_count; i++) {
-        size_t length = strlen(manifest->dims[i].name);
-        if (strncmp(shape, manifest->dims[i].name, length) != 0 || shape[length] != '=')
-            return -1;
-        char *end;
-        long long value = strtoll(shape + length + 1, &end, 10);
-        if (value < 1)
-            return -1;
-        distance += fabs(log2((double)value) - log2((double)get->dims[i]));
-        shape = *end == ',' ? end + 1 : end;
-    }
-    return distance;
-}
-
 static int on_near(const struct best *best, void *context)
 {
     struct get *get = context;
@@ -219,7 +199,7 @@ static int on_near(const struct best *best, void *context)
         return 0;
     bool is_cpu = strcmp(best->key.arch, "cpu") == 0;
     bool same_arch = strcmp(best->key.arch, get->device.arch) == 0;
-    double distance = shape_distance(get, best->key.shape);
+    double distance = manifest_shape_distance(get->plugin->manifest, get->dims, best->key.shape);
     if (distance < 0 || (is_cpu && !same_arch))
         return 0; /* emulated times say nothing about a GPU */
     enum origin origin = same_arch ? ORIGIN_NEAREST : ORIGIN_TRANSFERRED;
