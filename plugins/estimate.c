@@ -5,14 +5,14 @@
 
 /* Figures that no attribute tells. They hold within a factor of two for every architecture since
  * 7.0, which is all that an order of candidates needs. */
-#define SCHEDULERS 4               /* of a multiprocessor, each issues one warp per clock */
-#define READY_SHARE 0.5            /* of its cycles in which a warp has an instruction to issue */
-#define SHARED_BYTES_PER_CLOCK 128 /* of a multiprocessor: 32 banks of 4 bytes */
-#define L2_BYTES_PER_CLOCK 32      /* per multiprocessor; 5,120 on the 108 of an A100 */
+#define SCHEDULERS 4             /* of a multiprocessor, each issues one warp per clock */
+#define READY_SHARE 0.5          /* of its cycles in which a warp has an instruction to issue */
+#define PIPE_BYTES_PER_CLOCK 128 /* between a multiprocessor's memory pipe and registers */
+#define L2_BYTES_PER_CLOCK 32    /* per multiprocessor; 5,120 on the 108 of an A100 */
 #define L2_LATENCY_S 200e-9
 #define DRAM_LATENCY_S 500e-9
 #define BYTES_IN_FLIGHT 16 /* per thread: a vector access, or four plain ones */
-#define ACCESS_BYTES 8     /* per lane and memory instruction: between plain and vector */
+#define ACCESS_BYTES 16    /* per lane and memory instruction: a vector access */
 #define LAUNCH_NS 1500     /* start and drain of a launch behind another */
 /* Of a device that states no clocks: its balance is that of the others. */
 #define ASSUMED_CLOCK_HZ 1.5e9
@@ -50,7 +50,7 @@ static void set_rates(struct estimator *estimator, const char *dtype)
     }
     rate[ESTIMATE_FLOPS] = flops * dtype_speed(attributes[DEVICE_sm], dtype);
     rate[ESTIMATE_ISSUE] = SCHEDULERS * 32 * sms * clock_hz;
-    rate[ESTIMATE_SHARED] = SHARED_BYTES_PER_CLOCK * sms * clock_hz;
+    rate[ESTIMATE_PIPE] = PIPE_BYTES_PER_CLOCK * sms * clock_hz;
     rate[ESTIMATE_L2] = L2_BYTES_PER_CLOCK * sms * clock_hz;
     rate[ESTIMATE_DRAM] = bytes;
 }
@@ -258,11 +258,12 @@ static int take_work(
 {
     const struct manifest *manifest = estimator->manifest;
     if (evaluate(estimator, manifest->flops_done, estimator->flops, &work[ESTIMATE_FLOPS], err) ||
-        evaluate(estimator, manifest->traffic_shared, 0, &work[ESTIMATE_SHARED], err) ||
+        evaluate(estimator, manifest->traffic_shared, 0, &work[ESTIMATE_PIPE], err) ||
         evaluate(estimator, manifest->traffic_global, estimator->bytes, &work[ESTIMATE_L2], err))
         return -1;
+    work[ESTIMATE_PIPE] += work[ESTIMATE_L2];
     work[ESTIMATE_DRAM] = estimator->bytes;
-    double accesses = (work[ESTIMATE_SHARED] + work[ESTIMATE_L2]) / ACCESS_BYTES;
+    double accesses = work[ESTIMATE_PIPE] / ACCESS_BYTES;
     double f32_flops = device_peak_flops_f32(estimator->device);
     /* Instructions of tensor cores are too few to count. */
     bool is_scalar = f32_flops <= 0 || estimator->rate[ESTIMATE_FLOPS] <= f32_flops;
@@ -284,7 +285,7 @@ int estimator_run(struct estimator *estimator, const int64_t *values, int64_t re
     double stretch[ESTIMATE_CEILING_COUNT] = {
         [ESTIMATE_FLOPS] = on_sm,
         [ESTIMATE_ISSUE] = on_sm,
-        [ESTIMATE_SHARED] = on_sm,
+        [ESTIMATE_PIPE] = on_sm,
         [ESTIMATE_L2] = stretch_of_memory(&waves, L2_LATENCY_S, rate[ESTIMATE_L2]),
         [ESTIMATE_DRAM] = stretch_of_memory(&waves, DRAM_LATENCY_S, rate[ESTIMATE_DRAM]),
     };

@@ -18,9 +18,9 @@
 /* X(name, word): the ceilings of a multiprocessor and of the device. */
 #define ESTIMATE_CEILINGS(X)                                                                       \
     X(FLOPS, "flops")                                                                              \
-    X(ISSUE, "issue")   /* instructions: arithmetic, and 8 bytes of memory at a time */            \
-    X(SHARED, "shared") /* what passes through shared memory */                                    \
-    X(L2, "l2")         /* what moves between L2 and the multiprocessors */                        \
+    X(ISSUE, "issue")      /* instructions: arithmetic, and 16 bytes of memory at a time */        \
+    X(PIPE, "memory_pipe") /* from shared memory and L1 to registers, and back */                  \
+    X(L2, "l2")            /* what moves between L2 and the multiprocessors */                     \
     X(DRAM, "dram")
 
 enum estimate_ceiling {

@@ -44,10 +44,10 @@
  *   "traffic_global", "traffic_shared", "flops_done", "registers": EXPR over everything, optional:
  * what the static estimate (plugins/estimate.h) knows of a configuration beside its launches:
  *         traffic_global: bytes that a call moves between L2 and the multiprocessors (default:
- * bytes); traffic_shared: bytes that pass through shared memory, those that lanes of a warp share
- * once, conflicts as often as they take (default: 0); flops_done: operations carried out, those on
- * padding included (default: flops); registers: per thread, about (default: unknown). Rough is
- * enough: they order candidates before any compile and decide nothing else.
+ * bytes); traffic_shared: bytes that its threads read and write in shared memory, each thread's own
+ * (a broadcast saves none), times the degree of their bank conflicts (default: 0); flops_done:
+ * operations carried out, those on padding included (default: flops); registers: per thread, about
+ * (default: unknown). Rough is enough: they order candidates before any compile, no more.
  *
  *
  * Every out or inout buffer needs a check: an output that nothing compares would be "right" always.

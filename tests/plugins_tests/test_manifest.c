@@ -127,6 +127,49 @@ static void constraints_know_when_they_can_be_checked(void **state)
     manifest_destroy(manifest);
 }
 
+static void the_fields_of_the_estimate_may_read_everything(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "traffic_global", "traffic_shared", "flops_done", "registers"};
+    struct manifest *without = load_valid("small");
+    assert_null(without->traffic_global);
+    assert_null(without->traffic_shared);
+    assert_null(without->flops_done);
+    assert_null(without->registers);
+    manifest_destroy(without);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char changes[200];
+        struct tune_error err = {0};
+        snprintf(changes, sizeof changes, "{\"%s\": \"M * BM * THREADS * sms * dtype_bytes\"}",
+            names[i]);
+        struct manifest *manifest = load_changed("tiled", changes, &err);
+        assert_non_null(manifest);
+        const struct expr *const exprs[] = {manifest->traffic_global, manifest->traffic_shared,
+            manifest->flops_done, manifest->registers};
+        assert_string_equal(expr_text(exprs[i]), "M * BM * THREADS * sms * dtype_bytes");
+        manifest_destroy(manifest);
+        snprintf(changes, sizeof changes, "{\"%s\": \"nothing\"}", names[i]);
+        assert_null(load_changed("tiled", changes, &err));
+        assert_int_equal(err.code, TUNE_ENOTFOUND);
+    }
+}
+
+static void shapes_lie_as_far_apart_as_their_dims_double(void **state)
+{
+    (void)state;
+    static const char *const foreign[] = {"", "M=1,N=2", "M=1,N=2,K=0", "M=1,N=2,K=3,L=4",
+        "N=1,M=2,K=3", "M=1,N=2,K=", "M=1;N=2;K=3"};
+    struct manifest *manifest = load_valid("tiled");
+    int64_t dims[] = {1024, 512, 64};
+    assert_true(manifest_shape_distance(manifest, dims, "M=1024,N=512,K=64") == 0);
+    assert_true(manifest_shape_distance(manifest, dims, "M=256,N=1024,K=64") == 3);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (manifest_shape_distance(manifest, dims, foreign[i]) >= 0)
+            fail_msg("\"%s\" is no shape", foreign[i]);
+    manifest_destroy(manifest);
+}
+
 static void slots_hold_device_dims_and_element_size(void **state)
 {
     (void)state;
@@ -312,6 +355,8 @@ int main(void)
         cmocka_unit_test(damaged_texts_do_no_harm),
         cmocka_unit_test(a_manifest_ends_at_one_mebibyte),
         cmocka_unit_test(constraints_know_when_they_can_be_checked),
+        cmocka_unit_test(the_fields_of_the_estimate_may_read_everything),
+        cmocka_unit_test(shapes_lie_as_far_apart_as_their_dims_double),
         cmocka_unit_test(slots_hold_device_dims_and_element_size),
         cmocka_unit_test(a_value_is_an_integer_or_a_name_and_nothing_else),
         cmocka_unit_test(configurations_and_shapes_go_through_json_and_text),
