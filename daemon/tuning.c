@@ -156,14 +156,22 @@ static void count_candidate(struct candidate *candidate)
 {
     struct tuning *tuning = candidate->tuning;
     candidate->state = CANDIDATE_DONE;
-    candidate->is_counted = true;
     drop_payload(candidate);
+    if (candidate->is_counted) { /* measured again: counted once, by its last outcome */
+        tuning->counts[OUTCOME_OK]--;
+        tuning->counts[candidate->outcome]++;
+        tuning_find_best(tuning);
+        return;
+    }
+    candidate->is_counted = true;
     tuning->counts[candidate->outcome]++;
+    tuning->refused += candidate->is_refused;
     tuning->evaluations++;
-    if (candidate->outcome == OUTCOME_OK
-        && (tuning->best == NULL || candidate->hi_ns < tuning->best->hi_ns))
+    if (tuning_is_better(candidate, tuning->best))
         tuning->best = candidate;
-    search_report(tuning->search, candidate->index, candidate->outcome, candidate->median_ns);
+    /* To the search a refused time is a failure: it must not be led there. */
+    search_report(tuning->search, candidate->index,
+        candidate->is_refused ? OUTCOME_INVALID : candidate->outcome, candidate->median_ns);
 }
 
 static void on_row_committed(const struct tune_error *err, void *context);
@@ -174,8 +182,9 @@ static void finish_candidate(struct candidate *candidate, struct row *row)
     struct tuning *tuning = candidate->tuning;
     candidate->outcome = row->outcome;
     row->candidate = candidate;
-    row->run = tuning->run_search;
+    row->run = candidate->is_again ? tuning->run_again : tuning->run_search;
     row->is_final = true;
+    row->is_refused = candidate->is_refused;
     tuning_add_row(tuning, row);
     candidate->state = CANDIDATE_COMMITTING;
     queue_push(&tuning->committing, candidate);
@@ -209,6 +218,8 @@ static void finish_followers(struct candidate *leader)
         candidate->median_ns = leader->median_ns;
         candidate->lo_ns = leader->lo_ns;
         candidate->hi_ns = leader->hi_ns;
+        candidate->level_ns = leader->level_ns;
+        candidate->is_refused = leader->is_refused;
         candidate->attempts = leader->attempts;
         struct row row = {
             .outcome = leader->outcome,
@@ -252,6 +263,11 @@ static void take_measurement(struct candidate *candidate, const json_t *answer)
     candidate->median_ns = json_number_value(json_object_get(answer, "median_ns"));
     candidate->lo_ns = json_number_value(json_array_get(interval, 0));
     candidate->hi_ns = json_number_value(json_array_get(interval, 1));
+    struct lane *lane = candidate->lane;
+    tuning_keep_control(lane, candidate);
+    lane->since_control++;
+    candidate->level_ns = lane->level_ns;
+    candidate->control_round = lane->control_round;
 }
 
 static void try_again(struct candidate *candidate)
@@ -315,11 +331,16 @@ static void take_answer(struct candidate *candidate, const json_t *answer)
         return;
     }
     candidate->attempts++;
+    struct row row = { .outcome = outcome, .answer = answer };
+    char reason[200];
     if (outcome == OUTCOME_OK) {
         learn_method(candidate->tuning, answer);
         take_measurement(candidate, answer);
+        candidate->is_refused
+            = tuning_disbelieves(candidate->tuning, candidate->median_ns, reason, sizeof reason);
+        if (candidate->is_refused)
+            row.detail = reason;
     }
-    struct row row = { .outcome = outcome, .answer = answer };
     finish_candidate(candidate, &row);
 }
 
@@ -357,7 +378,8 @@ static void lose_lane(struct lane *lane, struct candidate *candidate, const char
         return;
     }
     tuning_message(tuning, "device %d is out of use: %s", lane->device.ordinal, why);
-    try_again(candidate);
+    if (candidate != NULL)
+        try_again(candidate);
 }
 
 static void on_benched(const struct task_result *result, void *context)
@@ -406,9 +428,9 @@ static json_t *bench_request(struct tuning *tuning, const struct candidate *cand
         tuning->method[0] ? tuning->method : "auto", "verify", 1, "deadline_ms",
         (json_int_t)tuning->deadline_ms, "sample_budget_ms", (json_int_t)TUNING_SAMPLE_BUDGET_MS,
         "max_samples", (json_int_t)TUNING_SAMPLES_MAX);
-    if (tuning->best != NULL)
-        json_object_set_new(
-            request, "stop_above_ns", json_real(tuning->best->hi_ns * STOP_MARGIN));
+    double best_ns = tuning_best_ns_on(candidate->lane);
+    if (best_ns > 0)
+        json_object_set_new(request, "stop_above_ns", json_real(best_ns * STOP_MARGIN));
     return request;
 }
 
@@ -453,13 +475,42 @@ static struct candidate *take_ready(struct tuning *tuning)
     return queue_pop(&tuning->ready);
 }
 
+static void on_control(const struct task_result *result, void *context)
+{
+    struct lane *lane = context;
+    struct tuning *tuning = lane->tuning;
+    lane->is_controlling = false;
+    lane->since_control = 0;
+    tuning->bench_busy_s += (double)(uv_hrtime() - lane->sent_ns) / 1e9;
+    if (result->end == TASK_UNAVAILABLE)
+        lose_lane(lane, NULL, result->why);
+    else if (result->end == TASK_ANSWERED)
+        tuning_take_control(lane, result->answer);
+    if (tuning->error.code == TUNE_OK)
+        tuning_pump(tuning);
+}
+
+static void send_control(struct lane *lane)
+{
+    struct tuning *tuning = lane->tuning;
+    lane->is_controlling = true;
+    lane->sent_ns = uv_hrtime();
+    sched_bench(tuning->deps.sched, lane->device_index, tuning->setup, tuning->session,
+        tuning_control_request(tuning),
+        tuning->deadline_ms + TUNING_SAMPLE_BUDGET_MS + ANSWER_MARGIN_MS, on_control, lane);
+}
+
 static void bench_next(struct lane *lane)
 {
     struct tuning *tuning = lane->tuning;
-    if (lane->benching != NULL || lane->is_lost || tuning->ready.count == 0
+    if (lane->benching != NULL || lane->is_controlling || lane->is_lost || tuning->ready.count == 0
         || tuning->setup == NULL || tuning->is_canceled || tuning->is_cut
         || must_wait_for_default(tuning))
         return;
+    if (tuning_control_is_due(lane)) {
+        send_control(lane);
+        return;
+    }
     struct candidate *candidate = take_ready(tuning);
     candidate->state = CANDIDATE_BENCHING;
     candidate->lane = lane;
@@ -477,7 +528,7 @@ static void bench_all(struct tuning *tuning)
 static bool is_benching(const struct tuning *tuning)
 {
     for (size_t i = 0; i < tuning->lane_count; i++)
-        if (tuning->lanes[i].benching != NULL)
+        if (tuning->lanes[i].benching != NULL || tuning->lanes[i].is_controlling)
             return true;
     return false;
 }
@@ -549,6 +600,12 @@ static void on_image(const struct image_result *result, void *context)
     if (result->is_ptx)
         tuning_message(tuning, "%s is newer than NVRTC %s: compiled to PTX, which the driver finishes",
             tuning->device.arch, sched_compiler(tuning->deps.sched)->nvrtc);
+    if (candidate->is_again) {
+        candidate->state = CANDIDATE_READY;
+        queue_push(&tuning->ready, candidate);
+        tuning_pump(tuning);
+        return;
+    }
     set_identity(candidate);
     struct candidate **equal = identity_find(tuning, &candidate->identity);
     if (*equal == NULL) {
@@ -593,6 +650,7 @@ static bool take_known(struct candidate *candidate)
         candidate->median_ns = known->median_ns;
         candidate->lo_ns = known->lo_ns;
         candidate->hi_ns = known->hi_ns;
+        candidate->is_refused = known->is_refused;
         if (known->is_final) {
             count_candidate(candidate);
             return true;
@@ -611,14 +669,12 @@ static bool take_known(struct candidate *candidate)
     return true;
 }
 
-static void begin_candidate(struct tuning *tuning, size_t index)
+static void compile_candidate(struct candidate *candidate)
 {
-    struct candidate *candidate = add_candidate(tuning, index);
+    struct tuning *tuning = candidate->tuning;
     struct tune_error err = { 0 };
     int64_t values[MANIFEST_MAX_PARAMS];
-    if (take_known(candidate))
-        return;
-    space_config(tuning->space, index, values);
+    space_config(tuning->space, candidate->index, values);
     json_t *launches
         = plan_launches(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
     candidate->buffers
@@ -633,6 +689,19 @@ static void begin_candidate(struct tuning *tuning, size_t index)
     candidate->state = CANDIDATE_COMPILING;
     tuning->compiling++;
     tuning_request_image(tuning, candidate, on_image, candidate);
+}
+
+static void begin_candidate(struct tuning *tuning, size_t index)
+{
+    struct candidate *candidate = add_candidate(tuning, index);
+    if (!take_known(candidate))
+        compile_candidate(candidate);
+}
+
+void tuning_begin_again(struct candidate *candidate)
+{
+    candidate->is_again = true;
+    compile_candidate(candidate);
 }
 
 /* --- setup ------------------------------------------------------------------------------------ */
@@ -752,6 +821,7 @@ static void cancel_running(struct tuning *tuning)
     leave_devices(tuning);
     for (size_t i = 0; i < tuning->lane_count; i++) {
         tuning->lanes[i].benching = NULL;
+        tuning->lanes[i].is_controlling = false;
         tuning_add_mark(&tuning->lanes[i]);
     }
     tuning->confirm_is_sent = false;
@@ -835,7 +905,11 @@ static void free_tuning(struct tuning *tuning)
     free(tuning->strategy);
     free(tuning->job);
     free(tuning->shape);
+    json_decref(tuning->control.package);
+    json_decref(tuning->control.launches);
+    json_decref(tuning->control.buffers);
     free(tuning->run_search);
+    free(tuning->run_again);
     free(tuning->run_confirm);
     free(tuning);
 }
@@ -964,6 +1038,7 @@ static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
     tuning->strategy = xstrdup(spec->strategy);
     tuning->job = xstrdup(spec->job);
     tuning->run_search = xasprintf("%s/search", spec->job);
+    tuning->run_again = xasprintf("%s/again", spec->job);
     tuning->run_confirm = xasprintf("%s/confirm", spec->job);
     tuning->shape = manifest_shape_text(tuning->manifest, tuning->dims);
     tuning->filter = spec->filter;

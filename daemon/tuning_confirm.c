@@ -50,8 +50,8 @@ static int compare_candidates(const void *left, const void *right)
 {
     const struct candidate *a = *(struct candidate *const *)left;
     const struct candidate *b = *(struct candidate *const *)right;
-    if (a->hi_ns != b->hi_ns)
-        return a->hi_ns < b->hi_ns ? -1 : 1;
+    if (tuning_is_better(a, b) != tuning_is_better(b, a))
+        return tuning_is_better(a, b) ? -1 : 1;
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -61,9 +61,8 @@ static void choose_finalists(struct tuning *tuning)
     size_t count = 0;
     for (size_t i = 0; i < tuning->candidate_count; i++) {
         struct candidate *candidate = tuning->candidates[i];
-        bool is_close = candidate->lo_ns <= tuning->best->hi_ns * FINALIST_MARGIN;
-        if (candidate->is_counted && candidate->outcome == OUTCOME_OK && candidate->leader == NULL
-            && !candidate->is_default && is_close)
+        if (candidate->is_counted && candidate->leader == NULL && !candidate->is_default
+            && tuning_is_close(candidate, FINALIST_MARGIN))
             sorted[count++] = candidate;
     }
     qsort(sorted, count, sizeof *sorted, compare_candidates);
@@ -71,7 +70,8 @@ static void choose_finalists(struct tuning *tuning)
     for (size_t i = 0; i < count && i < TUNING_CONFIRM_MAX; i++)
         tuning->finalists[tuning->finalist_count++] = sorted[i];
     free(sorted);
-    if (tuning->standard != NULL && tuning->standard->outcome == OUTCOME_OK)
+    if (tuning->standard != NULL && tuning->standard->outcome == OUTCOME_OK
+        && !tuning->standard->is_refused)
         tuning->finalists[tuning->finalist_count++] = tuning->standard;
 }
 
@@ -125,17 +125,6 @@ static json_t *finalist_json(struct tuning *tuning, const struct candidate *cand
             tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL));
 }
 
-static void find_best_again(struct tuning *tuning)
-{
-    tuning->best = NULL;
-    for (size_t i = 0; i < tuning->candidate_count; i++) {
-        struct candidate *candidate = tuning->candidates[i];
-        if (candidate->is_counted && candidate->outcome == OUTCOME_OK
-            && (tuning->best == NULL || candidate->hi_ns < tuning->best->hi_ns))
-            tuning->best = candidate;
-    }
-}
-
 /* A finalist that failed now, on other inputs or beside others, is not a winner: its failure becomes a row
  * and the rest is measured again without it. */
 static void take_failure(struct tuning *tuning, const json_t *answer)
@@ -168,7 +157,7 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
     tuning->counts[outcome]++;
     candidate->outcome = outcome;
     drop_finalist(tuning, (size_t)index);
-    find_best_again(tuning);
+    tuning_find_best(tuning);
 }
 
 static void take_result(struct tuning *tuning, size_t index, const json_t *result)

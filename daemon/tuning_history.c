@@ -55,6 +55,7 @@ static int on_sample(const struct sample *sample, void *context)
     known->is_this_run = is_this_run;
     known->is_final = sample->is_final;
     known->outcome = sample->outcome;
+    known->is_refused = sample->is_refused;
     known->attempts = sample->attempts;
     known->median_ns = sample->median_ns;
     known->lo_ns = sample->lo_ns;

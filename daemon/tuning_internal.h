@@ -30,9 +30,13 @@ struct candidate {
     struct candidate *leader; /* the equal one that was first, or NULL */
     json_t *package, *launches, *buffers; /* dropped once measured */
     struct record_hash identity;          /* of image, launches and buffers */
-    const struct lane *lane;              /* that measured it, or NULL */
+    struct lane *lane;                    /* that measured it, or NULL */
     unsigned attempts;
     bool is_default, is_counted;
+    bool is_refused;        /* its time cannot be believed */
+    bool is_again;          /* measured a second time, after a drift */
+    unsigned control_round; /* of its lane, when it was measured */
+    double level_ns;        /* the control's median then; 0: unknown */
     enum outcome outcome;
     double median_ns, lo_ns, hi_ns;
 };
@@ -40,7 +44,7 @@ struct candidate {
 /* A row of an earlier run, or of this one before a restart. */
 struct known {
     size_t index;
-    bool is_this_run, is_final;
+    bool is_this_run, is_final, is_refused;
     enum outcome outcome;
     uint32_t attempts;
     double median_ns, lo_ns, hi_ns;
@@ -54,6 +58,10 @@ struct lane {
     struct candidate *benching; /* or NULL */
     uint64_t sent_ns;
     bool is_lost; /* its device is out of use */
+    /* The control (tuning_belief.c). */
+    bool is_controlling;
+    unsigned since_control, control_round;
+    double level_ns, level_lo_ns, level_hi_ns; /* its last median and interval; 0: none yet */
 };
 
 struct candidate_queue {
@@ -70,7 +78,7 @@ struct tuning {
     struct lane *lanes;
     struct device_info device; /* of the first lane; the others are of the same model */
     int64_t dims[MANIFEST_MAX_DIMS];
-    char *dtype, *mode, *strategy, *job, *shape, *run_search, *run_confirm;
+    char *dtype, *mode, *strategy, *job, *shape, *run_search, *run_again, *run_confirm;
     struct space_filter filter;
     bool has_filter, no_nvrtc_cache;
     size_t budget_evals;
@@ -110,6 +118,11 @@ struct tuning {
     struct candidate *best, *standard; /* standard: the default's candidate */
     size_t compiling, following, counts[OUTCOME_COUNT], evaluations;
 
+    struct {
+        json_t *package, *launches, *buffers;
+    } control;
+    size_t refused;
+
     /* confirmation */
     struct candidate *finalists[TUNING_CONFIRM_MAX + 1];
     size_t finalist_count, finalist_images;
@@ -143,7 +156,7 @@ struct row {
     const struct candidate *candidate;
     const char *run;
     enum outcome outcome;
-    bool is_final, is_confirmed;
+    bool is_final, is_confirmed, is_refused;
     const json_t *answer; /* of the worker, or NULL */
     const char *detail;   /* a sentence for failures, or NULL: the answer's */
     const char *same_as;
@@ -155,6 +168,24 @@ struct row {
 void tuning_add_row(struct tuning *tuning, const struct row *row);
 /* Names the candidate that the lane is about to launch, in the open batch; none: what was named is forgotten. */
 void tuning_add_mark(struct lane *lane);
+
+/* tuning_belief.c */
+/* Whether a time lies under what physics or the timer allow; then *reason is a sentence. */
+bool tuning_disbelieves(const struct tuning *tuning, double median_ns, char *reason, size_t room);
+/* a is ok and, for the level of its lane, faster than b (NULL: nothing). */
+bool tuning_is_better(const struct candidate *a, const struct candidate *b);
+/* Looks for the best among all counted candidates anew. */
+void tuning_find_best(struct tuning *tuning);
+/* Its lower bound is within `margin` of the best's upper bound, levels considered. */
+bool tuning_is_close(const struct candidate *candidate, double margin);
+/* The best's upper bound as this lane would measure it now; 0: none. */
+double tuning_best_ns_on(const struct lane *lane);
+void tuning_keep_control(struct lane *lane, const struct candidate *candidate);
+bool tuning_control_is_due(const struct lane *lane);
+json_t *tuning_control_request(const struct tuning *tuning); /* new */
+void tuning_take_control(struct lane *lane, const json_t *answer);
+/* tuning.c: compiles (from the cache) and measures a counted candidate once more. */
+void tuning_begin_again(struct candidate *candidate);
 
 /* tuning_confirm.c */
 void tuning_confirm(struct tuning *tuning); /* starts, or goes on with, the confirmation */

@@ -180,6 +180,7 @@ json_t *tuning_result(const struct tuning *tuning)
         tuning->device.name, "method", tuning->method, "strategy",
         tuning->strategy ? tuning->strategy : "", "space",
         (json_int_t)space_count(tuning->space), "messages", tuning->messages);
+    json_object_set_new(result, "refused", json_integer((json_int_t)tuning->refused));
     json_object_set_new(result, "timing", timing_json(tuning));
     add_rates(tuning, result, median_ns);
     return result;

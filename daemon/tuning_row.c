@@ -89,6 +89,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
         .is_final = row->is_final,
         .is_confirmed = row->is_confirmed,
         .is_default = candidate->is_default,
+        .is_refused = row->is_refused,
         .attempts = candidate->attempts,
         .method = method ? method : tuning->method,
         .registers = count(row->answer, "registers"),
