@@ -507,7 +507,7 @@ static void bench_next(struct lane *lane)
         || tuning->setup == NULL || tuning->is_canceled || tuning->is_cut
         || must_wait_for_default(tuning))
         return;
-    if (tuning_control_is_due(lane)) {
+    if (tuning_control_is_due(lane, false)) {
         send_control(lane);
         return;
     }
@@ -523,6 +523,20 @@ static void bench_all(struct tuning *tuning)
 {
     for (size_t i = 0; i < tuning->lane_count; i++)
         bench_next(&tuning->lanes[i]);
+}
+
+/* Before the search is closed each device is looked at once more. True: wait for that. */
+static bool control_at_the_end(struct tuning *tuning)
+{
+    bool is_sent = false;
+    for (size_t i = 0; i < tuning->lane_count && !tuning->is_canceled && !tuning->is_cut; i++) {
+        struct lane *lane = &tuning->lanes[i];
+        if (lane->since_control == 0 || !tuning_control_is_due(lane, true))
+            continue;
+        send_control(lane);
+        is_sent = true;
+    }
+    return is_sent;
 }
 
 static bool is_benching(const struct tuning *tuning)
@@ -841,7 +855,7 @@ void tuning_pump(struct tuning *tuning)
     }
     propose(tuning);
     bench_all(tuning);
-    if (!tuning->search_is_done || tuning_is_waiting(tuning))
+    if (!tuning->search_is_done || tuning_is_waiting(tuning) || control_at_the_end(tuning))
         return;
     tuning->state = STATE_CONFIRMING;
     tuning->confirm_started_ns = uv_hrtime();

@@ -1,12 +1,13 @@
-/* Whether times can be believed: a floor that no time may lie under, and a control that is timed again and
- * again, so that a GPU whose speed changes (heat, a neighbour) is noticed.
+/* Whether times can be believed: a floor that no time may lie under, and a control that is timed
+ * again and again, so that a GPU whose speed changes (heat, a neighbour) is noticed.
  *
- * The control is the first candidate that was ok: the default, as a rule. Each lane times it when it begins, then after
- * every CONTROL_EVERY candidates, and remembers the level: the control's median. A candidate keeps the level under
- * which it was measured, and candidates are compared by time / level, so that drift, and the small differences
- * between GPUs of one model, favour nobody. When the level has changed by more than DRIFT_MIN, what was measured
- * since the last control and could still win is measured again. The confirmation is interleaved and needs none
- * of this. */
+ * The control is the first candidate that was ok: the default, as a rule. Each lane times it when
+ * it begins, then after every CONTROL_EVERY candidates and at the end, and remembers the level: the
+ * control's median. A candidate keeps the level under which it was measured, and candidates are
+ * compared by time / level, so that drift, and the small differences between GPUs of one model,
+ * favour nobody. When the level has changed by more than DRIFT_MIN, what was measured since the
+ * last control and could still win is measured again. The confirmation is interleaved and needs
+ * none of this. */
 #include "daemon/tuning_internal.h"
 
 #include "daemon/log.h"
@@ -16,10 +17,13 @@
 #include <string.h>
 
 #define CONTROL_EVERY 32
+#define CONTROL_LAST                                                                               \
+    8 /* at the end of the search, when at least so many have come since the last one */
 #define CONTROL_BUDGET_MS 100
 #define DRIFT_MIN 0.03
-#define AGAIN_MARGIN 1.10      /* what lies further behind the best cannot win through drift of this size */
-#define FLOOR_SHARE 0.9        /* peak rates by data sheet are met to a few per cent at most */
+#define AGAIN_MARGIN                                                                               \
+    1.10 /* what lies further behind the best cannot win through drift of this size */
+#define FLOOR_SHARE 0.9 /* peak rates by data sheet are met to a few per cent at most */
 #define EVENT_RESOLUTION_NS 500.0
 #define GRAPH_RESOLUTION_NS 5.0 /* an event's, over the 100 and more calls of a graph */
 
@@ -31,8 +35,7 @@ static double written_bytes(const struct tuning *tuning)
     double total = 0;
     size_t i;
     json_t *buffer;
-    json_array_foreach(json_object_get(tuning->setup, "buffers"), i, buffer)
-    {
+    json_array_foreach (json_object_get(tuning->setup, "buffers"), i, buffer) {
         const char *role = json_string_value(json_object_get(buffer, "role"));
         if (role != NULL && (strcmp(role, "out") == 0 || strcmp(role, "inout") == 0))
             total += (double)json_integer_value(json_object_get(buffer, "bytes"));
@@ -46,7 +49,8 @@ static double floor_ns(const struct tuning *tuning)
     double flops = 0, bytes = 0, flops_ns = 0, bytes_ns = 0;
     double peak_flops = device_peak_flops_f32(&tuning->device);
     double peak_bytes = device_peak_bytes_per_s(&tuning->device);
-    if (plan_work(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &flops, &bytes, NULL))
+    if (plan_work(
+            tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &flops, &bytes, NULL))
         return 0;
     if (strcmp(tuning->dtype, "f32") == 0 && peak_flops > 0)
         flops_ns = flops / peak_flops * 1e9;
@@ -58,15 +62,16 @@ static double floor_ns(const struct tuning *tuning)
 bool tuning_disbelieves(const struct tuning *tuning, double median_ns, char *reason, size_t room)
 {
     double floor = floor_ns(tuning);
-    double resolution
-        = strcmp(tuning->method, "graph") == 0 ? GRAPH_RESOLUTION_NS : EVENT_RESOLUTION_NS;
+    double resolution =
+        strcmp(tuning->method, "graph") == 0 ? GRAPH_RESOLUTION_NS : EVENT_RESOLUTION_NS;
     if (median_ns < floor)
         snprintf(reason, room,
-            "refused: %.0f ns is less than the %.0f ns that the device's peak rates need for this work",
+            "refused: %.0f ns is less than the %.0f ns that the device's peak rates need for this "
+            "work",
             median_ns, floor);
     else if (median_ns < resolution)
-        snprintf(reason, room, "refused: %.1f ns is less than the timer can tell (%.0f ns)", median_ns,
-            resolution);
+        snprintf(reason, room, "refused: %.1f ns is less than the timer can tell (%.0f ns)",
+            median_ns, resolution);
     else
         return false;
     return true;
@@ -91,8 +96,8 @@ void tuning_find_best(struct tuning *tuning)
 {
     tuning->best = NULL;
     for (size_t i = 0; i < tuning->candidate_count; i++)
-        if (tuning->candidates[i]->is_counted
-            && tuning_is_better(tuning->candidates[i], tuning->best))
+        if (tuning->candidates[i]->is_counted &&
+            tuning_is_better(tuning->candidates[i], tuning->best))
             tuning->best = tuning->candidates[i];
 }
 
@@ -105,9 +110,9 @@ double tuning_best_ns_on(const struct lane *lane)
 bool tuning_is_close(const struct candidate *candidate, double margin)
 {
     const struct candidate *best = candidate->tuning->best;
-    return best != NULL && candidate->outcome == OUTCOME_OK && !candidate->is_refused
-        && candidate->lo_ns
-        <= best->hi_ns * level_ratio(candidate->level_ns, best->level_ns) * margin;
+    return best != NULL && candidate->outcome == OUTCOME_OK && !candidate->is_refused &&
+           candidate->lo_ns <=
+               best->hi_ns * level_ratio(candidate->level_ns, best->level_ns) * margin;
 }
 
 /* --- the control ------------------------------------------------------------------------------ */
@@ -126,10 +131,11 @@ void tuning_keep_control(struct lane *lane, const struct candidate *candidate)
     lane->since_control = 0;
 }
 
-bool tuning_control_is_due(const struct lane *lane)
+bool tuning_control_is_due(const struct lane *lane, bool is_last)
 {
-    return lane->tuning->control.package != NULL
-        && (lane->level_ns <= 0 || lane->since_control >= CONTROL_EVERY);
+    unsigned every = is_last ? CONTROL_LAST : CONTROL_EVERY;
+    return lane->tuning->control.package != NULL && !lane->is_lost &&
+           (lane->level_ns <= 0 || lane->since_control >= every);
 }
 
 json_t *tuning_control_request(const struct tuning *tuning)
@@ -143,16 +149,18 @@ json_t *tuning_control_request(const struct tuning *tuning)
         (json_int_t)CONTROL_BUDGET_MS, "max_samples", (json_int_t)TUNING_SAMPLES_MAX);
 }
 
-/* What was measured on this lane since its last control, and could still win. */
-static size_t measure_again(struct lane *lane)
+/* What was measured on this lane since its last control, before or after the change, and could
+ * still win. */
+static size_t measure_again(struct lane *lane, double change)
 {
     struct tuning *tuning = lane->tuning;
+    double margin = AGAIN_MARGIN * (change > 1 ? change : 1 / change);
     size_t count = 0;
-    for (size_t i = 0; i < tuning->candidate_count; i++) {
+    for (size_t i = 0; i < tuning->candidate_count && !tuning->is_cut; i++) {
         struct candidate *candidate = tuning->candidates[i];
-        if (candidate->lane != lane || candidate->control_round != lane->control_round
-            || candidate->state != CANDIDATE_DONE || candidate->is_again
-            || !tuning_is_close(candidate, AGAIN_MARGIN))
+        if (candidate->lane != lane || candidate->control_round != lane->control_round ||
+            candidate->state != CANDIDATE_DONE || candidate->is_again ||
+            !tuning_is_close(candidate, margin))
             continue;
         tuning_begin_again(candidate);
         count++;
@@ -172,9 +180,10 @@ void tuning_take_control(struct lane *lane, const json_t *answer)
         return; /* no time: the control is due again after the next candidates */
     size_t again = 0;
     if (before_ns > 0 && is_apart && fabs(median_ns / before_ns - 1) > DRIFT_MIN) {
-        again = measure_again(lane);
+        again = measure_again(lane, median_ns / before_ns);
         tuning_message(lane->tuning,
-            "device %d drifted: the control took %.1f us and takes %.1f us now; %zu candidates are measured "
+            "device %d drifted: the control took %.1f us and takes %.1f us now; %zu candidates are "
+            "measured "
             "again",
             lane->device.ordinal, before_ns / 1e3, median_ns / 1e3, again);
     }

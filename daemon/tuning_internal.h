@@ -181,7 +181,7 @@ bool tuning_is_close(const struct candidate *candidate, double margin);
 /* The best's upper bound as this lane would measure it now; 0: none. */
 double tuning_best_ns_on(const struct lane *lane);
 void tuning_keep_control(struct lane *lane, const struct candidate *candidate);
-bool tuning_control_is_due(const struct lane *lane);
+bool tuning_control_is_due(const struct lane *lane, bool is_last);
 json_t *tuning_control_request(const struct tuning *tuning); /* new */
 void tuning_take_control(struct lane *lane, const json_t *answer);
 /* tuning.c: compiles (from the cache) and measures a counted candidate once more. */
