@@ -63,21 +63,33 @@ static bool find_winner(const struct tuning *tuning, size_t *winner)
     return is_found;
 }
 
-/* All that cannot be told apart from the winner, those with equal code and launches among them. */
+static bool is_finalist(const struct tuning *tuning, const struct candidate *candidate)
+{
+    for (size_t i = 0; i < tuning->finalist_count; i++)
+        if (tuning->finalists[i] == candidate)
+            return true;
+    return false;
+}
+
+/* All that cannot be told apart from the winner: finalists whose interval meets its own; what did not come into
+ * the confirmation, by its interval from the search; and what has equal code and launches. */
 static json_t *ties_json(const struct tuning *tuning, size_t winner)
 {
     json_t *ties = json_array();
+    double winner_hi_ns = tuning->confirmed_hi[winner];
     for (size_t i = 0; i < tuning->finalist_count; i++) {
         struct figures figures = confirmed(tuning, i);
-        if (i != winner && figures.lo_ns <= tuning->confirmed_hi[winner])
+        if (i != winner && figures.lo_ns <= winner_hi_ns)
             json_array_append_new(ties, figures_json(tuning, &figures));
     }
     for (size_t i = 0; i < tuning->candidate_count; i++) {
-        if (tuning->candidates[i]->leader != tuning->finalists[winner]
-            || !tuning->candidates[i]->is_counted)
+        const struct candidate *candidate = tuning->candidates[i];
+        bool is_equal = candidate->leader == tuning->finalists[winner];
+        struct figures figures = is_equal ? confirmed(tuning, winner) : unconfirmed(candidate);
+        figures.candidate = candidate;
+        if (!candidate->is_counted || candidate->outcome != OUTCOME_OK || candidate->is_refused
+            || is_finalist(tuning, candidate) || figures.lo_ns > winner_hi_ns)
             continue;
-        struct figures figures = confirmed(tuning, winner);
-        figures.candidate = tuning->candidates[i];
         json_array_append_new(ties, figures_json(tuning, &figures));
     }
     return ties;

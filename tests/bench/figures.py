@@ -138,4 +138,5 @@ def main():
             json.dump(figures, file, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
