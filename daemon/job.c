@@ -126,7 +126,7 @@ static void job_set_state(struct job *job, enum job_state state, const char *why
 /* --- parsing a request ------------------------------------------------------------------------ */
 
 static const char *const sweep_keys[] = { "kernel", "shapes", "dtype", "mode", "strategy", "budget",
-    "seed", "device", "params", "deadline_ms", "nvrtc_cache", NULL };
+    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", NULL };
 
 static int parse_shapes(struct job *job, struct tune_error *err)
 {
@@ -213,9 +213,12 @@ static int parse_words(struct job *job, struct tune_error *err)
     const struct manifest *manifest = job->plugin->manifest;
     spec->dtype = manifest->dtypes[0];
     spec->mode = "cold";
+    const char *prior = "all";
     if (proto_string_opt(job->request, "dtype", &spec->dtype, err)
         || proto_string_opt(job->request, "mode", &spec->mode, err)
-        || proto_string_opt(job->request, "strategy", &spec->strategy, err))
+        || proto_string_opt(job->request, "strategy", &spec->strategy, err)
+        || proto_string_opt(job->request, "prior", &prior, err)
+        || tuning_parse_prior(prior, &spec->prior, err))
         return -1;
     if (!manifest_has_dtype(manifest, spec->dtype))
         return tune_fail(err, TUNE_EINVAL, "%s has no dtype \"%.20s\"; see `tunectl describe %s`",

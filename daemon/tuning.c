@@ -794,6 +794,12 @@ static void propose(struct tuning *tuning)
             begin_candidate(tuning, tuning->default_index);
         }
     }
+    while (may_propose(tuning) && tuning->prior_next < tuning->prior_count
+        && tuning->candidate_count < search_total(tuning->search)) {
+        index = tuning->prior_list[tuning->prior_next++];
+        search_mark_tried(tuning->search, index);
+        begin_candidate(tuning, index);
+    }
     while (may_propose(tuning)) {
         enum search_step step = search_next(tuning->search, &index);
         if (step == SEARCH_DONE)
@@ -994,7 +1000,10 @@ static void choose_strategy(struct tuning *tuning)
 
 static void read_on_pool(uv_work_t *work)
 {
-    tuning_read_history(work->data);
+    struct tuning *tuning = work->data;
+    tuning_read_history(tuning);
+    if (tuning->error.code == TUNE_OK)
+        tuning_find_prior(tuning);
 }
 
 static void on_read(uv_work_t *work, int status)
@@ -1014,6 +1023,8 @@ static void on_read(uv_work_t *work, int status)
     }
     tuning->default_index = space_default(tuning->space);
     choose_strategy(tuning);
+    if (strcmp(tuning->strategy, "exhaustive") == 0)
+        tuning->prior_count = 0;
     tuning->search = search_create(tuning->strategy, tuning->space, tuning->seed,
         tuning->budget_evals, &tuning->error);
     const char *first = NULL;
@@ -1063,6 +1074,7 @@ static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
     tuning->seed = spec->seed;
     tuning->input_seed = spec->input_seed;
     tuning->deadline_ms = spec->deadline_ms;
+    tuning->prior = spec->prior;
     tuning->key = (struct record_key) {
         .kernel = tuning->manifest->name,
         .fingerprint = tuning->plugin->fingerprint,

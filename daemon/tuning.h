@@ -16,7 +16,7 @@
  *
  * Callbacks arrive in any order; each ends in pump(), which looks at the state and starts whatever can be
  * started. tuning.c is that state machine; tuning_row.c writes rows, tuning_history.c reads earlier
- * ones, tuning_confirm.c confirms, tuning_result.c tells. */
+ * ones, tuning_prior.c says where to begin, tuning_confirm.c confirms, tuning_result.c tells. */
 #ifndef TUNE_TUNING_H
 #define TUNE_TUNING_H
 
@@ -35,6 +35,8 @@
 #define TUNING_DEADLINE_MS 5000
 #define TUNING_SAMPLE_BUDGET_MS 300
 #define TUNING_SAMPLES_MAX 200
+#define TUNING_PRIOR_NEAR 1u   /* winners of near shapes and other architectures */
+#define TUNING_PRIOR_STATIC 2u /* the best by the static estimate */
 
 /* What all tunings share; borrowed. */
 struct tuning_deps {
@@ -63,6 +65,7 @@ struct tuning_spec {
     const char *job; /* id, copied: names the runs "<job>/search" and "<job>/confirm" */
     uint64_t deadline_ms;
     bool no_nvrtc_cache;
+    unsigned prior; /* TUNING_PRIOR_ bits: what the search begins with; an exhaustive one ignores it */
 };
 
 enum tuning_end { TUNING_DONE, TUNING_FAILED, TUNING_CANCELED };
@@ -85,6 +88,9 @@ struct tuning_callbacks {
 
 struct tuning *tuning_start(const struct tuning_deps *deps, const struct tuning_spec *spec,
     const struct tuning_callbacks *callbacks);
+
+/* "none", "near", "static" or "all" as bits. */
+int tuning_parse_prior(const char *word, unsigned *prior, struct tune_error *err);
 
 /* Ends early with what there is; on_done follows, later. */
 void tuning_cancel(struct tuning *tuning);

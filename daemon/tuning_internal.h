@@ -5,6 +5,8 @@
 #include "daemon/search/search.h"
 #include "daemon/tuning.h"
 
+#define TUNING_PRIOR_MAX 16
+
 enum tuning_state {
     STATE_BUILDING,   /* space and history are read on a pool thread */
     STATE_SEARCHING,
@@ -105,6 +107,9 @@ struct tuning {
     char method[8]; /* "event" or "graph", "" until chosen */
     bool search_is_done, default_is_proposed;
     size_t default_index;
+    unsigned prior; /* TUNING_PRIOR_ bits */
+    size_t prior_list[TUNING_PRIOR_MAX]; /* begun right after the default; first those of near shapes */
+    size_t prior_count, prior_near, prior_next;
 
     json_t *harness, *reference, *setup; /* packages, and the request made of them */
     uint64_t session;
@@ -150,6 +155,9 @@ struct lane *tuning_first_lane(const struct tuning *tuning); /* that is not lost
 /* tuning_history.c: runs on a pool thread; reads the database, fills known, method, space. */
 void tuning_read_history(struct tuning *tuning);
 const struct known *tuning_known(const struct tuning *tuning, size_t index, bool this_run);
+
+/* tuning_prior.c: after it on the same thread; fills prior_list. */
+void tuning_find_prior(struct tuning *tuning);
 
 /* tuning_row.c */
 struct row {

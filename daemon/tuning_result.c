@@ -179,6 +179,14 @@ static json_t *timing_json(const struct tuning *tuning)
         (json_int_t)tuning->cached);
 }
 
+/* How many of the evaluations were begun for what was known before. */
+static json_t *prior_json(const struct tuning *tuning)
+{
+    size_t near = tuning->prior_next < tuning->prior_near ? tuning->prior_next : tuning->prior_near;
+    return json_pack("{s:I, s:I}", "near", (json_int_t)near, "static",
+        (json_int_t)(tuning->prior_next - near));
+}
+
 json_t *tuning_result(const struct tuning *tuning)
 {
     double median_ns = 0;
@@ -194,6 +202,7 @@ json_t *tuning_result(const struct tuning *tuning)
         (json_int_t)space_count(tuning->space), "messages", tuning->messages);
     json_object_set_new(result, "refused", json_integer((json_int_t)tuning->refused));
     json_object_set_new(result, "timing", timing_json(tuning));
+    json_object_set_new(result, "prior", prior_json(tuning));
     add_rates(tuning, result, median_ns);
     return result;
 }
