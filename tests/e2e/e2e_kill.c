@@ -11,6 +11,7 @@
 
 #define TAGS 32
 #define KILLS 100
+#define NEWS_MS 150 /* progress comes every 100 ms */
 #define LIFE_MS 260 /* the longest of a daemon's lives; a sweep takes longer than that */
 
 static void count_measurements(struct harness *harness, const char *more)
@@ -126,21 +127,24 @@ static bool is_over(struct harness *harness, const struct job_name *job)
     return over;
 }
 
-/* Until the moment of death: listens to progress, and looks at the rows now and then. */
+/* Until the moment of death: listens to progress, and looks at the rows now and then. Half of the
+ * lives end right after some news, while what it tells of may still be on its way to the disk. */
 static void live(
     struct harness *harness, struct journal *journal, uint64_t end_ms, uint64_t *random)
 {
     struct tune_error err = {0};
-    bool seen[TAGS];
+    bool seen[TAGS], ends_with_news = next_random(random) % 2, is_news = false;
     json_decref(ask(harness, "watch", json_pack("{s:s}", "job", journal->job.text)));
-    while (now_ms() < end_ms) {
+    uint64_t last_ms = ends_with_news ? end_ms + NEWS_MS : end_ms;
+    while (now_ms() < last_ms && !(is_news && now_ms() >= end_ms)) {
         json_t *message = NULL;
-        if (next_random(random) % 8 == 0)
+        if (next_random(random) % 8 == 0 && now_ms() < end_ms)
             check_rows(harness, journal, seen);
+        is_news = false;
         if (tune_next(harness->client, 4, &message, &err) != 1)
             continue;
-        if (strcmp(text_at(message, "method"), "progress") == 0 &&
-            number_at(message, "params.done") > journal->done)
+        is_news = strcmp(text_at(message, "method"), "progress") == 0;
+        if (is_news && number_at(message, "params.done") > journal->done)
             journal->done = number_at(message, "params.done");
         json_decref(message);
     }
@@ -224,20 +228,31 @@ struct answer_wait {
     struct job_name *job;
     int *sweeps;
     size_t answers;
+    double compiles;
+    const char *role; /* of a worker that has answered since the last one of its kind was killed */
 };
 
-/* A device whose workers die three times in a row without one answer is set offline, as it should
- * be. */
+/* A device or compiler whose workers die three times in a row without one answer is given up, as it
+ * should be: a worker is killed only after one of its kind has answered. */
 static bool a_worker_has_answered(void *context)
 {
     struct answer_wait *wait = context;
     keep_running(wait->harness, wait->job, wait->sweeps);
     json_t *rows = records_of(wait->harness, wait->job->text);
+    json_t *stats = ask(wait->harness, "stats", NULL);
     size_t answers = rows_with(rows, "ok", -1);
-    bool is_news = answers > 0 && answers != wait->answers;
-    wait->answers = answers;
+    double compiles = number_at(stats, "images.compiles");
+    json_decref(stats);
     json_decref(rows);
-    return is_news;
+    wait->role = NULL;
+    if (compiles != wait->compiles) {
+        wait->compiles = compiles;
+        wait->role = "compile";
+    } else if (answers > 0 && answers != wait->answers) {
+        wait->answers = answers;
+        wait->role = "bench";
+    }
+    return wait->role != NULL;
 }
 
 static void workers_killed_sixty_times_are_replaced_and_the_daemon_serves_on(void)
@@ -254,13 +269,13 @@ static void workers_killed_sixty_times_are_replaced_and_the_daemon_serves_on(voi
     harness_start(harness);
     pid_t daemon = harness->daemon;
     size_t descriptors = harness_descriptors(harness);
-    struct answer_wait wait = {harness, &job, &sweeps, 0};
+    struct answer_wait wait = {.harness = harness, .job = &job, .sweeps = &sweeps};
     for (int kills = 0; kills < 60;) {
         wait_for(a_worker_has_answered, &wait, LIMIT_MS);
         uint64_t end_ms = now_ms() + next_random(&random) % 40;
         while (now_ms() < end_ms)
             json_decref(ask(harness, "ping", NULL));
-        size_t count = harness_workers(harness, NULL, pids, 8);
+        size_t count = harness_workers(harness, wait.role, pids, 8);
         if (count == 0)
             continue;
         kill(pids[next_random(&random) % count], signals[next_random(&random) % 4]);
