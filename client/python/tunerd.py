@@ -166,8 +166,8 @@ class Client:
         return self.request("get", dict(options, kernel=kernel, shape=shape), 0 if wait else None)
 
     def start_sweep(self, kernel, **options):
-        """Queues a sweep and returns its job id; options: shapes, dtype, mode, strategy, budget, seed,
-        device, params, deadline_ms, nvrtc_cache."""
+        """Queues a sweep and returns its job id; options: shapes, dtype, mode, strategy, prior, budget,
+        seed, device, params, deadline_ms, nvrtc_cache."""
         return self.request("sweep", dict(options, kernel=kernel))["job"]
 
     def sweep(self, kernel, **options):

@@ -11,8 +11,8 @@
 static const struct command commands[] = {
     {"sweep",
         "KERNEL [--shape DIMS]... [--shapes-file FILE] [--dtype T] [--mode cold|warm] "
-        "[--strategy S] [--budget LIMITS]... [--seed N] [--device D] [--param NAME=VALUES]... "
-        "[--deadline-ms N] [--no-cache] [--detach]",
+        "[--strategy S] [--prior P] [--budget LIMITS]... [--seed N] [--device D] "
+        "[--param NAME=VALUES]... [--deadline-ms N] [--no-cache] [--detach]",
         "measure the kernel's configurations and keep the best", run_sweep},
     {"get",
         "KERNEL --shape DIMS [--dtype T] [--arch SM] [--gpu NAME] [--mode cold|warm] [--policy P] "
@@ -40,6 +40,8 @@ static const struct legend {
     {"--dtype", "f32, f16, bf16, ...; default: the manifest's first"},
     {"--mode", "cold (L2 flushed before each run, the default) or warm"},
     {"--strategy", "how to choose the next configuration; default: the daemon's choice"},
+    {"--prior", "what the search begins with: none, static (the estimate), near (winners of near "
+                "shapes), all (default)"},
     {"--budget", "evals=N, seconds=N, or both with a comma"},
     {"--seed", "of the search and of the inputs; the same seed asks in the same order"},
     {"--device", "ordinal or UUID of the GPU (see tunectl devices)"},

@@ -293,7 +293,7 @@ int show_done(const struct tunectl *ctl, const json_t *done)
 /* Options that are passed on as strings under the same name. */
 static void pass_strings(const struct args *args, json_t *request)
 {
-    static const char *const names[] = {"--dtype", "--mode", "--strategy"};
+    static const char *const names[] = {"--dtype", "--mode", "--strategy", "--prior"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = args_value(args, names[i]);
         if (value != NULL)
@@ -364,17 +364,19 @@ static void pass_device(const struct args *args, json_t *request)
 static json_t *sweep_request(const struct args *args, struct tune_error *err)
 {
     static const char *const modes[] = {"cold", "warm", NULL};
+    static const char *const priors[] = {"none", "static", "near", "all", NULL};
     json_t *request = json_pack("{s:s}", "kernel", args->operands[0]);
     if (request == NULL) {
         tune_fail(err, TUNE_EINVAL, "a kernel's name is UTF-8");
         return NULL;
     }
-    const char *mode = args_value(args, "--mode");
+    const char *mode = args_value(args, "--mode"), *prior = args_value(args, "--prior");
     pass_strings(args, request);
     pass_device(args, request);
     if (args_has(args, "--no-cache"))
         json_object_set_new(request, "nvrtc_cache", json_false());
-    if ((mode && parse_choice("--mode", mode, modes, err)) || pass_shapes(args, request, err) ||
+    if ((mode && parse_choice("--mode", mode, modes, err)) ||
+        (prior && parse_choice("--prior", prior, priors, err)) || pass_shapes(args, request, err) ||
         pass_object(args, "--budget", "budget", parse_budget, request, err) ||
         pass_object(args, "--param", "params", parse_param, request, err) ||
         pass_integer(args, "--seed", "seed", 0, request, err) ||

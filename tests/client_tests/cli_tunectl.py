@@ -112,12 +112,12 @@ class Sweep(unittest.TestCase):
     def test_the_request_carries_every_option(self):
         _, asked = self.sweep(
             sweeping(done(RESULT)), "--shape", "M=64,N=32,K=1", "--shape=M=1,N=1,K=1", "--dtype", "f32",
-            "--mode", "warm", "--strategy", "random", "--budget", "evals=10,seconds=5", "--seed", "7",
+            "--mode", "warm", "--strategy", "random", "--prior", "near", "--budget", "evals=10,seconds=5", "--seed", "7",
             "--device", "1", "--param", "BM=32,64", "--param", "SWIZZLE=xor", "--deadline-ms", "500",
             "--no-cache")
         self.assertEqual(asked, [{
             "kernel": "gemm", "shapes": [{"M": 64, "N": 32, "K": 1}, {"M": 1, "N": 1, "K": 1}],
-            "dtype": "f32", "mode": "warm", "strategy": "random",
+            "dtype": "f32", "mode": "warm", "strategy": "random", "prior": "near",
             "budget": {"evals": 10, "seconds": 5}, "seed": 7, "device": 1,
             "params": {"BM": [32, 64], "SWIZZLE": ["xor"]}, "deadline_ms": 500, "nvrtc_cache": False}])
         _, asked = self.sweep(sweeping(done(RESULT)), "--device", "GPU-1")
