@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -10,10 +11,13 @@ import time
 class Daemon:
     """A daemon of its own in a temporary folder; as a context manager it is ended and removed."""
 
-    def __init__(self, prefix, plugins=None, env=None):
+    def __init__(self, prefix, plugins=None, env=None, db=None):
+        """db: a folder whose database is copied to begin with."""
         self.prefix = prefix
         self.folder = tempfile.mkdtemp(prefix="tunerd-bench-")
         self.socket = self.folder + "/s"
+        if db:
+            shutil.copytree(db, self.folder + "/db")
         command = [prefix + "/bin/tunerd", "--foreground", "--socket", self.socket,
                    "--db", self.folder + "/db", "--log", self.folder + "/log"]
         if plugins:
@@ -21,10 +25,14 @@ class Daemon:
         self.process = subprocess.Popen(command, env={**os.environ, **(env or {})})
         self.log = self.folder + "/log"
         limit = time.monotonic() + 20
-        while not os.path.exists(self.socket):
+        while not self.answers():
             if self.process.poll() is not None or time.monotonic() > limit:
                 raise SystemExit("tunerd did not start:\n" + open(self.log).read())
             time.sleep(0.005)
+
+    def answers(self):
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(self.socket) == 0
 
     def ctl(self, *words, check=True):
         run = subprocess.run([self.prefix + "/bin/tunectl", "--socket", self.socket, "--json", *words],
@@ -49,6 +57,12 @@ class Daemon:
         result = self.ctl("sweep", *words, "--no-cache", check=check)
         result["client_wall_s"] = time.monotonic() - begun
         return result
+
+    def keep_db(self, folder):
+        """Ends the daemon and leaves its database in a new folder."""
+        self.process.terminate()
+        self.process.wait()
+        shutil.copytree(self.folder + "/db", folder)
 
     def __enter__(self):
         return self
