@@ -134,6 +134,22 @@ static double seconds_since(const struct tuning *tuning)
     return (double)(uv_hrtime() - tuning->started_ns) / 1e9;
 }
 
+/* The default is measured even where the sweep is restricted to others: the search knows nothing of it then. */
+static bool is_of_space(const struct tuning *tuning, size_t index)
+{
+    return index < space_count(tuning->space);
+}
+
+/* How many candidates will be measured at most. */
+static size_t total_of(const struct tuning *tuning)
+{
+    if (tuning->search == NULL)
+        return 0;
+    bool has_outsider
+        = tuning->default_index != SIZE_MAX && !is_of_space(tuning, tuning->default_index);
+    return search_total(tuning->search) + has_outsider;
+}
+
 static void report_progress(struct tuning *tuning, const char *phase)
 {
     double elapsed_s = seconds_since(tuning);
@@ -142,7 +158,7 @@ static void report_progress(struct tuning *tuning, const char *phase)
     struct tuning_progress progress = {
         .phase = phase,
         .done = tuning->evaluations,
-        .total = tuning->search ? search_total(tuning->search) : 0,
+        .total = total_of(tuning),
         .best_ns = tuning->best ? tuning->best->median_ns : 0,
         .default_ns = has_default ? standard->median_ns : 0,
         .configs_per_s = elapsed_s > 0 ? (double)tuning->evaluations / elapsed_s : 0,
@@ -170,8 +186,9 @@ static void count_candidate(struct candidate *candidate)
     if (tuning_is_better(candidate, tuning->best))
         tuning->best = candidate;
     /* To the search a refused time is a failure: it must not be led there. */
-    search_report(tuning->search, candidate->index,
-        candidate->is_refused ? OUTCOME_INVALID : candidate->outcome, candidate->median_ns);
+    if (is_of_space(tuning, candidate->index))
+        search_report(tuning->search, candidate->index,
+            candidate->is_refused ? OUTCOME_INVALID : candidate->outcome, candidate->median_ns);
 }
 
 static void on_row_committed(const struct tune_error *err, void *context);
@@ -790,7 +807,8 @@ static void propose(struct tuning *tuning)
     if (!tuning->default_is_proposed) {
         tuning->default_is_proposed = true;
         if (tuning->default_index != SIZE_MAX) {
-            search_mark_tried(tuning->search, tuning->default_index);
+            if (is_of_space(tuning, tuning->default_index))
+                search_mark_tried(tuning->search, tuning->default_index);
             begin_candidate(tuning, tuning->default_index);
         }
     }

@@ -138,6 +138,7 @@ struct space {
     size_t errors;
     struct tune_error first_error;
     size_t default_index;
+    bool has_outsider; /* rows[count] is the default, which the filter leaves out */
 };
 
 struct builder {
@@ -255,14 +256,28 @@ static int fail_empty(const struct builder *builder, struct tune_error *err)
         is_constraint ? manifest->constraints[worst].message : "required of the device");
 }
 
-static size_t find_default(const struct space *space)
+/* The manifest's default: its first valid one. Where a filter leaves it out it becomes a row behind the others, so
+ * that whoever restricts the search can still compare with it. */
+static int place_default(struct builder *builder)
 {
-    for (size_t i = 0; i < space->manifest->default_count; i++) {
-        size_t index = space_find(space, space->manifest->defaults[i]);
-        if (index != SIZE_MAX)
-            return index;
+    struct space *space = builder->space;
+    const struct manifest *manifest = space->manifest;
+    for (size_t i = 0; i < manifest->default_count; i++) {
+        const int64_t *values = manifest->defaults[i];
+        if (space_check(manifest, values, builder->slots, NULL))
+            continue;
+        space->default_index = space_find(space, values);
+        if (space->default_index != SIZE_MAX)
+            return 0;
+        for (size_t p = 0; p < space->width; p++)
+            builder->row[p] = (uint8_t)value_index(&manifest->params[p], values[p]);
+        if (append_row(builder))
+            return -1;
+        space->default_index = --space->count;
+        space->has_outsider = true;
+        return 0;
     }
-    return SIZE_MAX;
+    return 0;
 }
 
 static struct space *space_alloc(const struct manifest *manifest)
@@ -271,6 +286,7 @@ static struct space *space_alloc(const struct manifest *manifest)
     if (space == NULL)
         return NULL;
     space->manifest = manifest;
+    space->default_index = SIZE_MAX;
     space->width = manifest->param_count;
     /* One more, so that a manifest without constraints has a 0 to compare with. */
     space->removed = calloc(
@@ -300,7 +316,7 @@ struct space *space_create(const struct manifest *manifest, const struct device_
     if (!failed && space->count == 0)
         failed = fail_empty(builder, err);
     if (!failed)
-        space->default_index = find_default(space);
+        failed = place_default(builder);
 out:
     free(builder);
     if (!failed)
@@ -362,7 +378,11 @@ size_t space_find(const struct space *space, const int64_t *values)
             return SIZE_MAX;
         row[i] = (uint8_t)index;
     }
-    return find_row(space, row);
+    size_t found = find_row(space, row);
+    const uint8_t *outsider = space->rows + space->count * space->width;
+    if (found == SIZE_MAX && space->has_outsider && memcmp(outsider, row, space->width) == 0)
+        return space->count;
+    return found;
 }
 
 size_t space_default(const struct space *space)

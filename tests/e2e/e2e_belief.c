@@ -70,12 +70,27 @@ static void a_steady_device_is_not_said_to_drift(void)
     json_decref(result);
 }
 
+static void a_restricted_sweep_is_compared_with_the_default_all_the_same(void)
+{
+    struct harness *harness = start_with(4,
+        "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"entry\": \"tiny\", \"defines\": "
+        "{\"TAG\": 0}}, \"do\": \"time_ns\", \"value\": 10000}]}");
+    json_t *params = sweep_params("tiny");
+    json_object_set_new(params, "params", json_pack("{s:[i,i]}", "TAG", 2, 3));
+    json_t *result = sweep_result(harness, params);
+    assert_int_equal(number_at(result, "evaluations"), 3);
+    assert_int_equal(number_at(result, "default.config.TAG"), 0);
+    assert_int_equal(number_at(result, "best.config.TAG"), 0); /* never slower than the default */
+    json_decref(result);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         HARNESS_TEST(a_time_below_what_the_timer_can_tell_is_refused_and_never_the_best),
         HARNESS_TEST(drift_is_noticed_and_what_could_win_is_measured_again),
         HARNESS_TEST(a_steady_device_is_not_said_to_drift),
+        HARNESS_TEST(a_restricted_sweep_is_compared_with_the_default_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -219,8 +219,12 @@ static void a_filter_leaves_the_values_asked_for(void **state)
         assert_true(values[1] == 32 || values[1] == 64);
         assert_int_equal(values[4], 2);
     }
-    assert_int_equal(space_default(space), SIZE_MAX);
-    assert_int_equal(space_find(space, manifest->defaults[0]), SIZE_MAX);
+    /* The default stays at hand, behind the configurations of the space. */
+    int64_t values[MANIFEST_MAX_PARAMS];
+    assert_int_equal(space_default(space), space_count(space));
+    space_config(space, space_default(space), values);
+    assert_memory_equal(values, manifest->defaults[0], manifest->param_count * sizeof values[0]);
+    assert_int_equal(space_find(space, manifest->defaults[0]), space_count(space));
     space_destroy(space);
     manifest_destroy(manifest);
 }
