@@ -47,9 +47,9 @@ static void a_time_below_what_the_timer_can_tell_is_refused_and_never_the_best(v
 /* Launches become half as fast again from the 150th on. */
 static void drift_is_noticed_and_what_could_win_is_measured_again(void)
 {
-    struct harness *harness = start_with(48,
-        "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"entry\": \"tiny\"}, \"nth\": 150, "
-        "\"do\": \"time_ns\", \"value\": 32000}]}");
+    struct harness *harness = start_with(48, "{\"rules\": [{\"call\": \"cuLaunchKernel\", "
+                                             "\"when\": {\"entry\": \"tiny\"}, \"nth\": 150, "
+                                             "\"do\": \"time_ns\", \"value\": 32000}]}");
     json_t *result = sweep_result(harness, sweep_params("tiny"));
     assert_int_equal(count_of(result, "ok"), 48);
     assert_true(has_message(result, "drifted"));
@@ -62,8 +62,8 @@ static void drift_is_noticed_and_what_could_win_is_measured_again(void)
 
 static void a_steady_device_is_not_said_to_drift(void)
 {
-    struct harness *harness
-        = start_with(48, "{\"noise\": {\"seed\": 3, \"relative\": 0.01}, \"rules\": []}");
+    struct harness *harness =
+        start_with(48, "{\"noise\": {\"seed\": 3, \"relative\": 0.01}, \"rules\": []}");
     json_t *result = sweep_result(harness, sweep_params("tiny"));
     assert_int_equal(count_of(result, "ok"), 48);
     assert_false(has_message(result, "drifted"));

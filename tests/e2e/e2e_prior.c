@@ -1,9 +1,11 @@
-/* Where a search begins: with winners of near shapes and what the static estimate holds best. Budgets are so
- * small that the order of the first evaluations shows in what was evaluated at all. */
+/* Where a search begins: with winners of near shapes and what the static estimate holds best.
+ * Budgets are so small that the order of the first evaluations shows in what was evaluated at all.
+ */
 #include "harness.h"
 
 #define GPU(minor)                                                                                 \
-    "{\"device\": {\"major\": 8, \"minor\": " #minor "}, \"nvrtc\": {\"archs\": [80, 86]}, \"rules\": [" FAST
+    "{\"device\": {\"major\": 8, \"minor\": " #minor                                               \
+    "}, \"nvrtc\": {\"archs\": [80, 86]}, \"rules\": [" FAST
 #define FAST                                                                                       \
     "{\"call\": \"cuLaunchKernel\", \"do\": \"time_ns\", \"value\": 100000},"                      \
     "{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 23}}, \"do\": \"time_ns\", " \
@@ -87,14 +89,15 @@ static void without_prior_a_search_begins_as_if_nothing_were_known(void)
         json_decref(result);
     }
     json_t *params = search_params(96, 2, "nearly");
-    assert_non_null(strstr(ask_fail(harness, "sweep", params, TUNE_EINVAL), "none, static, near, all"));
+    assert_non_null(
+        strstr(ask_fail(harness, "sweep", params, TUNE_EINVAL), "none, static, near, all"));
 }
 
 /* Less traffic with every TAG: the last one is the estimate's choice. */
 static void the_estimates_choice_comes_right_after_the_default(void)
 {
-    struct harness *harness = start_forty(
-        "{\"rules\": [" FAST, ", \"traffic_global\": \"(40 - TAG) * 1000000 * N\"");
+    struct harness *harness =
+        start_forty("{\"rules\": [" FAST, ", \"traffic_global\": \"(40 - TAG) * 1000000 * N\"");
     json_t *result;
     assert_true(search_finds(harness, search_params(96, 2, "static"), 39, &result));
     assert_int_equal(number_at(result, "prior.static"), 1);

@@ -269,6 +269,7 @@ static void exec_daemon(const struct harness *harness)
     close(null);
     close(log);
     set_environment(harness);
+    signal(SIGPIPE, SIG_DFL); /* the test's own choice would be inherited */
     if (harness->before_exec != NULL)
         harness->before_exec();
     execv(program, (char *const *)argv);
