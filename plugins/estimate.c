@@ -6,14 +6,14 @@
 /* Figures that no attribute tells. They hold within a factor of two for every architecture since
  * 7.0, which is all that an order of candidates needs. */
 #define SCHEDULERS 4             /* of a multiprocessor, each issues one warp per clock */
-#define READY_SHARE 0.5          /* of its cycles in which a warp has an instruction to issue */
+#define PIPE_LATENCY_CLOCKS 30   /* until what was read from shared memory or L1 is there */
+#define ACCESSES_IN_FLIGHT 4     /* of a thread: compilers move so many ahead of their use */
 #define PIPE_BYTES_PER_CLOCK 128 /* between a multiprocessor's memory pipe and registers */
 #define L2_BYTES_PER_CLOCK 32    /* per multiprocessor; 5,120 on the 108 of an A100 */
-#define L2_LATENCY_S 200e-9
-#define DRAM_LATENCY_S 500e-9
-#define BYTES_IN_FLIGHT 16 /* per thread: a vector access, or four plain ones */
-#define ACCESS_BYTES 16    /* per lane and memory instruction: a vector access */
-#define LAUNCH_NS 1500     /* start and drain of a launch behind another */
+#define L2_LATENCY_S 250e-9      /* under load */
+#define DRAM_LATENCY_S 700e-9
+#define ACCESS_BYTES 16 /* per lane and memory instruction: a vector access */
+#define LAUNCH_NS 1500  /* start and drain of a launch behind another */
 /* Of a device that states no clocks: its balance is that of the others. */
 #define ASSUMED_CLOCK_HZ 1.5e9
 #define ASSUMED_BYTES_PER_FLOP 0.075
@@ -186,20 +186,30 @@ static int take_occupancy(const struct estimator *estimator, int64_t registers,
     return 0;
 }
 
-/* Share of the cycles in which a scheduler finds a ready warp: 1 - (1 - READY_SHARE)^n, between
- * whole n as a straight line, so that no library function rounds differently elsewhere. */
-static double issue_share(double warps)
+/* Share of its cycles in which a warp has an instruction to issue: it works through the
+ * instructions between two accesses and then waits for what is left of an access's latency. */
+static double ready_share(const double work[ESTIMATE_CEILING_COUNT])
+{
+    double accesses = work[ESTIMATE_PIPE] / ACCESS_BYTES;
+    double busy = accesses > 0 ? work[ESTIMATE_ISSUE] / accesses : PIPE_LATENCY_CLOCKS;
+    return busy / (busy + (double)PIPE_LATENCY_CLOCKS / ACCESSES_IN_FLIGHT);
+}
+
+/* Share of the cycles in which a scheduler finds a ready warp: 1 - (1 - ready)^n, between whole n
+ * as a straight line, so that no library function rounds differently elsewhere. */
+static double issue_share(double warps, double ready)
 {
     double per_scheduler = warps / SCHEDULERS, idle = 1;
     for (; per_scheduler >= 1 && idle > 1e-6; per_scheduler -= 1)
-        idle *= 1 - READY_SHARE;
-    return 1 - idle * (1 - READY_SHARE * (per_scheduler < 1 ? per_scheduler : 1));
+        idle *= 1 - ready;
+    return 1 - idle * (1 - ready * (per_scheduler < 1 ? per_scheduler : 1));
 }
 
 /* Share of a memory's bandwidth that so many threads keep busy. */
 static double flow_share(double threads, double latency_s, double bytes_per_s)
 {
-    double share = threads * BYTES_IN_FLIGHT / (latency_s * bytes_per_s);
+    double in_flight = threads * ACCESSES_IN_FLIGHT * ACCESS_BYTES;
+    double share = in_flight / (latency_s * bytes_per_s);
     return share < 1 ? share : 1;
 }
 
@@ -231,12 +241,12 @@ static struct waves waves_of(const struct estimator *estimator, struct estimate 
 }
 
 /* How many times longer than at full rate a pipe of the multiprocessors takes. */
-static double stretch_of_sm(const struct waves *waves)
+static double stretch_of_sm(const struct waves *waves, double ready)
 {
     double warps = (double)(((int64_t)waves->threads + 31) / 32);
-    double blocks = waves->full * waves->per_sm / issue_share(waves->per_sm * warps);
+    double blocks = waves->full * waves->per_sm / issue_share(waves->per_sm * warps, ready);
     if (waves->most > 0)
-        blocks += waves->most / issue_share(waves->most * warps);
+        blocks += waves->most / issue_share(waves->most * warps, ready);
     return blocks * waves->sms / waves->blocks;
 }
 
@@ -281,7 +291,7 @@ int estimator_run(struct estimator *estimator, const int64_t *values, int64_t re
         take_occupancy(estimator, registers, estimate, err) || take_work(estimator, work, err))
         return -1;
     struct waves waves = waves_of(estimator, estimate);
-    double on_sm = stretch_of_sm(&waves);
+    double on_sm = stretch_of_sm(&waves, ready_share(work));
     double stretch[ESTIMATE_CEILING_COUNT] = {
         [ESTIMATE_FLOPS] = on_sm,
         [ESTIMATE_ISSUE] = on_sm,

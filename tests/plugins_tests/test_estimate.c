@@ -104,15 +104,21 @@ static void few_warps_leave_schedulers_idle(void **state)
     (void)state;
     struct device_info device = h200();
     struct manifest *manifest = kernel_with(ONE_LAUNCH ", \"flops\": \"1000000000\"");
-    /* One block per SM of 1 warp for 4 schedulers: a quarter of them has a warp, ready half the
-     * time. */
+    /* One block per SM, of one warp for four schedulers: it is ready in 0.8 of the cycles, since it
+     * has much to compute between its accesses (none). */
     struct estimate one = estimate_on(&device, manifest, 132, 32, 1, 0);
     struct estimate four = estimate_on(&device, manifest, 132, 128, 1, 0);
     struct estimate many = estimate_on(&device, manifest, 132, 1024, 1, 0);
     double peak_ns = 1e9 / device_peak_flops_f32(&device) * 1e9;
-    assert_true(is_near(one.ceiling_ns[ESTIMATE_FLOPS], 8 * peak_ns));
-    assert_true(is_near(four.ceiling_ns[ESTIMATE_FLOPS], 2 * peak_ns));
+    assert_true(is_near(one.ceiling_ns[ESTIMATE_FLOPS], 5 * peak_ns));
+    assert_true(is_near(four.ceiling_ns[ESTIMATE_FLOPS], 1.25 * peak_ns));
     assert_true(many.ceiling_ns[ESTIMATE_FLOPS] < 1.01 * peak_ns);
+    manifest_destroy(manifest);
+    /* With an access for every instruction it waits most of the time. */
+    manifest =
+        kernel_with(ONE_LAUNCH ", \"flops\": \"1000000000\", \"traffic_shared\": \"8000000000\"");
+    struct estimate waiting = estimate_on(&device, manifest, 132, 128, 1, 0);
+    assert_true(waiting.ceiling_ns[ESTIMATE_FLOPS] > 4 * peak_ns);
     manifest_destroy(manifest);
 }
 
