@@ -39,7 +39,7 @@ static void set_rates(struct estimator *estimator, const char *dtype)
     const struct device_info *device = estimator->device;
     const int64_t *attributes = device->attributes;
     double *rate = estimator->rate;
-    double sms = attributes[DEVICE_sms] > 0 ? (double)attributes[DEVICE_sms] : 1;
+    double sms = (double)estimator->sms;
     double clock_hz = (double)attributes[DEVICE_clock_khz] * 1e3;
     double flops = device_peak_flops_f32(device), bytes = device_peak_bytes_per_s(device);
     estimator->rates_are_assumed = !(clock_hz > 0 && flops > 0 && bytes > 0);
@@ -73,7 +73,9 @@ int estimator_init(struct estimator *estimator, const struct manifest *manifest,
     const struct device_info *device, const int64_t *dims, const char *dtype,
     struct tune_error *err)
 {
-    *estimator = (struct estimator){.manifest = manifest, .device = device};
+    int64_t sms = device->attributes[DEVICE_sms];
+    *estimator =
+        (struct estimator){.manifest = manifest, .device = device, .sms = sms > 0 ? sms : 1};
     if (manifest->flops == NULL && manifest->bytes == NULL && manifest->traffic_global == NULL)
         return tune_fail(err, TUNE_ENOTFOUND,
             "the manifest of %s states no flops, bytes or traffic, so nothing can be estimated",
@@ -119,12 +121,11 @@ static int evaluate_product(const struct estimator *estimator, struct expr *cons
 static int take_geometry(const struct estimator *estimator, const struct manifest_launch *launch,
     struct estimate *estimate, struct tune_error *err)
 {
-    double shared_bytes;
     if (evaluate_product(estimator, launch->grid, &estimate->blocks, err) ||
         evaluate_product(estimator, launch->block, &estimate->threads, err) ||
-        evaluate(estimator, launch->shared_bytes, 0, &shared_bytes, err))
+        (launch->shared_bytes != NULL &&
+            expr_eval(launch->shared_bytes, estimator->slots, &estimate->shared_bytes, err)))
         return -1;
-    estimate->shared_bytes = (int64_t)shared_bytes;
     return 0;
 }
 
@@ -225,10 +226,10 @@ static struct waves waves_of(const struct estimator *estimator, struct estimate 
     struct waves waves = {
         .blocks = (double)estimate->blocks,
         .threads = (double)estimate->threads,
-        .sms = (double)estimator->device->attributes[DEVICE_sms],
+        .sms = (double)estimator->sms,
         .per_sm = (double)estimate->occupancy.blocks_per_sm,
     };
-    int64_t sms = estimator->device->attributes[DEVICE_sms];
+    int64_t sms = estimator->sms;
     int64_t slots = sms * estimate->occupancy.blocks_per_sm;
     int64_t rest = estimate->blocks % slots;
     waves.full = (double)(estimate->blocks / slots);

@@ -5,8 +5,8 @@
  * work, nothing of the code. The model, the same for every kernel:
  *  - Blocks run in waves of sms * blocks_per_sm. The last wave may be short, and an SM that has one
  *    block more than another decides.
- *  - A scheduler issues when one of its warps is ready; a warp waits for what it reads, so few warps
- *    with little arithmetic leave it idle.
+ *  - A scheduler issues when one of its warps is ready; a warp waits for what it reads, so few
+ * warps with little arithmetic leave it idle.
  *  - A memory level delivers its bandwidth only while enough bytes are on their way (Little's law).
  *  - The call takes as long as its slowest ceiling, all else overlapping, and a little per launch.
  * The first launch whose `when` holds is taken to do the work; the others cost their start. */
@@ -49,6 +49,7 @@ struct estimator {
     const struct manifest *manifest;
     const struct device_info *device;
     int64_t slots[MANIFEST_MAX_SLOTS];
+    int64_t sms;
     double flops, bytes;
     double rate[ESTIMATE_CEILING_COUNT]; /* per second, of the whole device */
     bool rates_are_assumed; /* the device states no clocks: an order is meant, no time */

@@ -42,6 +42,9 @@ static int check_use(
     const struct device_info *device, const struct occupancy_use *use, struct tune_error *err)
 {
     int64_t max_threads = device->attributes[DEVICE_max_threads];
+    if (device->attributes[DEVICE_warp] < 1 || device->attributes[DEVICE_threads_sm] < 1)
+        return tune_fail(
+            err, TUNE_EINVAL, "%s states no threads per warp or multiprocessor", device->name);
     if (use->threads < 1 || use->threads > max_threads)
         return tune_fail(err, TUNE_EINVAL,
             "a block of %" PRId64 " threads: this device takes 1 to %" PRId64, use->threads,
@@ -74,9 +77,9 @@ static int64_t blocks_by_registers(
 static int64_t blocks_by_shared(
     const struct device_info *device, const struct rules *rules, int64_t shared_bytes)
 {
-    int64_t taken = round_up(shared_bytes + rules->shared_reserved, rules->shared_unit);
     if (shared_bytes > device->attributes[DEVICE_smem_optin])
         return 0;
+    int64_t taken = round_up(shared_bytes + rules->shared_reserved, rules->shared_unit);
     return taken == 0 ? UNLIMITED : device->attributes[DEVICE_smem_sm] / taken;
 }
 

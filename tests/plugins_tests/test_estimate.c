@@ -248,6 +248,33 @@ static void a_block_that_fits_nowhere_is_over_the_limits(void **state)
     manifest_destroy(manifest);
 }
 
+static void figures_without_sense_do_no_harm(void **state)
+{
+    (void)state;
+    static const char *const works[] = {"\"flops\": \"-N\", \"bytes\": 0",
+        "\"flops\": \"N\", \"traffic_shared\": \"pow2(62)\"",
+        "\"flops\": \"N\", \"registers\": \"pow2(62)\"", "\"flops\": \"N\", \"registers\": \"-5\""};
+    struct device_info device = h200();
+    device.attributes[DEVICE_sms] = 0;
+    for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
+        char more[400];
+        snprintf(more, sizeof more, "%s, %s", ONE_LAUNCH, works[i]);
+        struct manifest *manifest = kernel_with(more);
+        struct estimate found = estimate_on(&device, manifest, INT64_C(1) << 62, 256, 1, 0);
+        assert_true(found.time_ns > 0 && found.time_ns < 1e30);
+        manifest_destroy(manifest);
+    }
+    struct manifest *manifest = kernel_with(
+        "\"launches\": [{\"entry\": \"k\", \"grid\": [\"pow2(62)\", \"N\"], \"args\": []},"
+        "{\"entry\": \"l\", \"shared_bytes\": \"pow2(62)\", \"args\": []}], \"flops\": \"N\"");
+    struct estimator estimator;
+    struct estimate estimate;
+    int64_t dims[MANIFEST_MAX_DIMS] = {4}, values[MANIFEST_MAX_PARAMS] = {256, 1};
+    assert_int_equal(estimator_init(&estimator, manifest, &device, dims, "f32", NULL), 0);
+    assert_int_equal(estimator_run(&estimator, values, 0, &estimate, NULL), -1);
+    manifest_destroy(manifest);
+}
+
 /* --- the kernels that come with tunerd ----------------------------------------------------------
  */
 
@@ -349,6 +376,7 @@ int main(void)
         cmocka_unit_test(without_clocks_there_is_still_an_order),
         cmocka_unit_test(a_manifest_without_work_is_an_error_that_says_so),
         cmocka_unit_test(a_block_that_fits_nowhere_is_over_the_limits),
+        cmocka_unit_test(figures_without_sense_do_no_harm),
         cmocka_unit_test(gemm_is_ordered_as_its_lesson_orders_it),
         cmocka_unit_test(each_kernels_whole_space_is_estimated_in_no_time),
     };

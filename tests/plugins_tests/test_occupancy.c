@@ -99,6 +99,19 @@ static void what_is_no_block_is_refused_with_the_figure(void **state)
     }
 }
 
+static void figures_without_sense_do_no_harm(void **state)
+{
+    (void)state;
+    struct device_info device = device_of("sm_90");
+    struct occupancy result;
+    struct occupancy_use use = {32, 0, INT64_MAX};
+    assert_int_equal(occupancy(&device, &use, &result, NULL), 0);
+    assert_int_equal(result.blocks_per_sm, 0);
+    assert_int_equal(result.limited_by, OCCUPANCY_SHARED);
+    device.attributes[DEVICE_warp] = 0;
+    assert_int_equal(occupancy(&device, &use, &result, NULL), -1);
+}
+
 #ifdef TUNE_HAS_CUDA_OCCUPANCY
 static int vendors_blocks(const struct device_info *device, const struct occupancy_use *use)
 {
@@ -164,6 +177,7 @@ int main(void)
         cmocka_unit_test(registers_are_given_to_warps_in_units),
         cmocka_unit_test(small_blocks_are_limited_by_their_number),
         cmocka_unit_test(what_is_no_block_is_refused_with_the_figure),
+        cmocka_unit_test(figures_without_sense_do_no_harm),
         cmocka_unit_test(the_vendors_calculator_says_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
