@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define BUSY_DOUBLINGS 5
-#define TASK_LOSSES_MAX 2 /* how often a task may go back to its queue */
+#define TASK_LOSSES_MAX 8 /* how often a task may go back to its queue: it was never read, so it is not to blame */
 
 static void on_slot_message(struct worker *worker, json_t *message, void *context);
 static void on_slot_done(struct worker *worker, const struct worker_end *end, void *context);
