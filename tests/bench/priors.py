@@ -7,7 +7,7 @@ the other shapes (near), and with both (all). The space is the one of 270 config
 
 A search sees the winners of all shapes but its own: databases for that are made by halves, so that ten shapes
 take 34 exhaustive sweeps. Every search has a daemon of its own on a copy of such a database, whose cubins are
-all cached. One GPU takes about 20 minutes for all of it; --part 1/3 measures every third shape. A search that
+all cached. --part 1/3 measures every third shape only (give each part a folder of its own). A search that
 has not got there by the end of its budget counts as one evaluation more than that.
 Prints a table and writes OUT_FOLDER/priors.json.
 """
