@@ -502,6 +502,21 @@ void harness_run(void **state)
     has_passed = true;
 }
 
+/* What a failed test left: a daemon that tunectl started, workers of one that hangs. */
+static void kill_children(void)
+{
+    glob_t found;
+    char process_state;
+    if (glob("/proc/[0-9]*", GLOB_NOSORT, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        pid_t pid = (pid_t)atoi(found.gl_pathv[i] + 6);
+        if (parent_of(pid, &process_state) == getpid())
+            kill(pid, SIGKILL);
+    }
+    globfree(&found);
+}
+
 int harness_teardown(void **state)
 {
     (void)state;
@@ -515,8 +530,11 @@ int harness_teardown(void **state)
         harness_destroy(harness);
     }
     uint64_t end_ms = now_ms() + LIMIT_MS;
-    while (!no_children(NULL) && now_ms() < end_ms)
+    while (!no_children(NULL) && now_ms() < end_ms) {
+        if (!has_passed)
+            kill_children();
         poll(NULL, 0, POLL_MS);
+    }
     return 0;
 }
 
