@@ -14,9 +14,11 @@
  *  - Confirmation measures the top candidates and the default interleaved, on fresh inputs. A row counts as
  *    confirmed only if it is not slower than the default beside it.
  *
- * Callbacks arrive in any order; each ends in pump(), which looks at the state and starts whatever can be
- * started. tuning.c is that state machine; tuning_row.c writes rows, tuning_history.c reads earlier
- * ones, tuning_prior.c says where to begin, tuning_confirm.c confirms, tuning_result.c tells. */
+ * Callbacks arrive in any order; each ends in tuning_pump(), which looks at the state and starts whatever can be
+ * started. tuning.c is that state machine; tuning_candidate.c takes a candidate from proposal to row,
+ * tuning_compile.c gets images, tuning_measure.c runs the lanes, tuning_row.c writes rows, tuning_history.c reads
+ * earlier ones, tuning_prior.c says where to begin, tuning_belief.c what to believe, tuning_confirm.c confirms,
+ * tuning_result.c tells. */
 #ifndef TUNE_TUNING_H
 #define TUNE_TUNING_H
 

@@ -140,26 +140,7 @@ struct tuning {
     json_t *messages; /* sentences for the person: via_ptx, disagreement of manifest and source, ... */
 };
 
-/* tuning.c: the state machine. */
-void tuning_pump(struct tuning *tuning);
-void tuning_fail(struct tuning *tuning, enum tune_code code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-void tuning_over(struct tuning *tuning, enum tuning_end end);
-void tuning_message(struct tuning *tuning, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void tuning_request_image(struct tuning *tuning, const struct candidate *candidate,
-    image_callback callback, void *context);
-bool tuning_is_waiting(const struct tuning *tuning); /* something of the search is outstanding */
-struct lane *tuning_first_lane(const struct tuning *tuning); /* that is not lost, or NULL */
-
-/* tuning_history.c: runs on a pool thread; reads the database, fills known, method, space. */
-void tuning_read_history(struct tuning *tuning);
-const struct known *tuning_known(const struct tuning *tuning, size_t index, bool this_run);
-
-/* tuning_prior.c: after it on the same thread; fills prior_list. */
-void tuning_find_prior(struct tuning *tuning);
-
-/* tuning_row.c */
+/* A row of `samples` to be written. */
 struct row {
     const struct candidate *candidate;
     const char *run;
@@ -172,6 +153,59 @@ struct row {
     size_t log_bytes;
     double median_ns, lo_ns, hi_ns; /* used where there is no answer */
 };
+
+/* tuning.c: the state machine. */
+void tuning_pump(struct tuning *tuning);
+void tuning_fail(struct tuning *tuning, enum tune_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void tuning_over(struct tuning *tuning, enum tuning_end end);
+void tuning_message(struct tuning *tuning, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* tuning_candidate.c */
+void candidate_queue_init(struct candidate_queue *queue);
+void candidate_queue_push(struct candidate_queue *queue, struct candidate *candidate);
+void candidate_queue_push_front(struct candidate_queue *queue, struct candidate *candidate);
+struct candidate *candidate_queue_pop(struct candidate_queue *queue); /* NULL: empty */
+struct candidate *candidate_add(struct tuning *tuning, size_t index);
+void candidate_drop_payload(struct candidate *candidate);
+/* Equal image, launches and buffers make two candidates one: the place of the first with this identity, which
+ * is NULL when there is none yet. */
+void candidate_set_identity(struct candidate *candidate);
+struct candidate **candidate_find_equal(struct tuning *tuning, const struct record_hash *identity);
+/* A finished candidate: its row goes to the disk, and it counts once that is done. */
+void candidate_finish(struct candidate *candidate, struct row *row);
+void candidate_fail(struct candidate *candidate, enum outcome outcome, const char *detail);
+void candidate_finish_followers(struct candidate *leader);
+void candidate_count(struct candidate *candidate);
+/* False for a default that the sweep's filter leaves out. */
+bool tuning_is_of_space(const struct tuning *tuning, size_t index);
+void tuning_report(struct tuning *tuning, const char *phase);
+
+/* tuning_measure.c */
+struct lane *tuning_first_lane(const struct tuning *tuning); /* that is not lost, or NULL */
+void lanes_measure(struct tuning *tuning);                   /* on every lane that is free */
+bool lanes_are_busy(const struct tuning *tuning);
+/* Before the search is closed each device is looked at once more. True: wait for that. */
+bool lanes_control_at_the_end(struct tuning *tuning);
+/* No answer of a device is wanted any more; what runs is killed, so that the devices are free at once. */
+void lanes_leave(struct tuning *tuning);
+
+/* tuning_compile.c */
+void candidate_begin(struct tuning *tuning, size_t index);
+/* candidate NULL: the reference. */
+void tuning_request_image(struct tuning *tuning, const struct candidate *candidate,
+    image_callback callback, void *context);
+void tuning_request_parts(struct tuning *tuning); /* harness and reference */
+
+/* tuning_history.c: runs on a pool thread; reads the database, fills known, method, space. */
+void tuning_read_history(struct tuning *tuning);
+const struct known *tuning_known(const struct tuning *tuning, size_t index, bool this_run);
+
+/* tuning_prior.c: after it on the same thread; fills prior_list. */
+void tuning_find_prior(struct tuning *tuning);
+
+/* tuning_row.c */
 /* Adds the row to the open batch. */
 void tuning_add_row(struct tuning *tuning, const struct row *row);
 /* Names the candidate that the lane is about to launch, in the open batch; none: what was named is forgotten. */
@@ -192,7 +226,7 @@ void tuning_keep_control(struct lane *lane, const struct candidate *candidate);
 bool tuning_control_is_due(const struct lane *lane, bool is_last);
 json_t *tuning_control_request(const struct tuning *tuning); /* new */
 void tuning_take_control(struct lane *lane, const json_t *answer);
-/* tuning.c: compiles (from the cache) and measures a counted candidate once more. */
+/* tuning_compile.c: compiles (from the cache) and measures a counted candidate once more. */
 void tuning_begin_again(struct candidate *candidate);
 
 /* tuning_confirm.c */
