@@ -6,6 +6,7 @@ temporary folder; NVRTC's disk cache is off. Prints a table and writes OUT_FOLDE
     cold     270 gemm configurations at 1024^3, the daemon started a moment before
     warm     the same with workers started and NVRTC loaded; then 1024x1024x512 with cached cubins
     gemm     gemm f32 at 4096^3      transpose   f32 at 8192^2      reduce   f32 sum of 2^28
+    race     52 evaluations against all 270; shares of time of a large space
     gpus     one GPU against all equal ones
     faults   planted faults: what each costs, and when the next candidate was measured
 """
@@ -79,6 +80,38 @@ def part_reduce(prefix):
     tell_sweep("reduce f32 sum of 2^28 sweep", result)
     line("  best", f"{result['gbs'] / 1e3:.2f} TB/s", ">= 4.2  " + json.dumps(result["best"]["config"]))
     return result
+
+
+def part_race(prefix):
+    """How soon the default strategy is within 3 % of the best of the 270, and how a large space keeps the GPU busy."""
+    fixed = [word for word in SPACE_270 if word not in ("--strategy", "exhaustive")]
+    shape = ["gemm", "--shape", "M=1024,N=1024,K=1024"]
+    large = ["--param", "VARIANT=tiled", "--param", "STAGES=2", "--param", "SPLIT_K=1", "--param", "MIN_BLOCKS=1"]
+    out = {}
+    with Daemon(prefix) as daemon:
+        daemon.devices()
+        daemon.sweep("reduce", "--shape", "N=1000003", "--strategy", "random", "--budget", "evals=64",
+                     "--seed", "1")
+        for seed in ("1", "2", "3"):
+            with Daemon(prefix) as fresh:
+                fresh.devices()
+                fresh.sweep("transpose", "--shape", "M=64,N=64", "--budget", "evals=48")
+                out["quick" + seed] = fresh.sweep(*shape, *fixed, "--budget", "evals=52", "--seed", seed)
+        out["all"] = daemon.sweep(*shape, *SPACE_270)
+        out["large"] = daemon.sweep(*shape, *large, "--strategy", "exhaustive", "--budget", "evals=5000")
+    best = out["all"]["best"]["median_ns"]
+    for seed in ("1", "2", "3"):
+        result = out["quick" + seed]
+        line(f"gemm 270, {result['strategy']}, 52 evaluations, seed {seed}", f"{result['client_wall_s']:.2f} s",
+             f"<= 2 s  {result['best']['median_ns'] / best - 1:+.1%} of the exhaustive best (<= 3 %)")
+    for name in ("all", "large"):
+        result, timing = out[name], out[name]["timing"]
+        workers = os.cpu_count() - 1
+        line(f"{result['evaluations']} of {result['space']} gemm configurations",
+             f"{result['client_wall_s']:.1f} s",
+             f"GPU busy {timing['bench_s'] / timing['search_s']:.0%}, "
+             f"compilers busy {timing['compile_s'] / timing['search_s'] / workers:.0%}")
+    return out
 
 
 def part_gpus(prefix):
