@@ -2,7 +2,7 @@
 #include "daemon/image.h"
 
 #include "client/proto.h"
-#include "daemon/log.h"
+#include "daemon/file.h"
 #include "daemon/xmalloc.h"
 
 #include <stdio.h>
@@ -41,7 +41,6 @@ struct toolkit_hash {
 };
 
 struct images {
-    uv_loop_t *loop;
     struct sched *sched;
     struct tuning_db *db;
     struct writer *writer;
@@ -114,21 +113,12 @@ struct header_walk {
     char digest[33];
 };
 
-static char *read_header(struct header_walk *walk, const char *name)
+/* NULL for one that is built into NVRTC, or missing: then the compile says so. */
+static char *read_header(const struct header_walk *walk, const char *name)
 {
     char *path = xasprintf("%s/%s", walk->folder, name);
-    FILE *file = fopen(path, "re");
+    char *text = file_read_text(path);
     free(path);
-    if (file == NULL)
-        return NULL; /* built into NVRTC, or missing: then the compile says so */
-    char *text = NULL;
-    size_t room = 0;
-    ssize_t length = getdelim(&text, &room, '\0', file);
-    fclose(file);
-    if (length < 0) {
-        free(text);
-        return NULL;
-    }
     return text;
 }
 
@@ -460,7 +450,6 @@ struct images *images_create(
     uv_loop_t *loop, struct sched *sched, struct tuning_db *db, struct writer *writer)
 {
     struct images *images = xcalloc(1, sizeof *images);
-    images->loop = loop;
     images->sched = sched;
     images->db = db;
     images->writer = writer;

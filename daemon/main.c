@@ -4,6 +4,7 @@
  * end; the writer commits what is left; handles close; the loop runs dry and closes (or the exit status is 1). */
 #include "daemon/app.h"
 #include "daemon/command.h"
+#include "daemon/file.h"
 #include "daemon/log.h"
 #include "daemon/salvage.h"
 #include "daemon/xmalloc.h"
@@ -69,27 +70,11 @@ static void occupy_standard_descriptors(void)
         close(descriptor);
 }
 
-static char *read_file(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return NULL;
-    char *text = NULL;
-    size_t room = 0;
-    ssize_t length = getdelim(&text, &room, '\0', file);
-    fclose(file);
-    if (length < 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
 static int load_harness(struct app *app, struct tune_error *err)
 {
     static char *const none[] = { NULL };
     char *path = xasprintf("%s/kernels_src/harness.cu", app->config.data);
-    app->harness_text = read_file(path);
+    app->harness_text = file_read_text(path);
     if (app->harness_text == NULL)
         tune_fail_errno(err, TUNE_EIO, "cannot read %s", path);
     free(path);

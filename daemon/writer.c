@@ -20,7 +20,6 @@ struct group {
 };
 
 struct writer {
-    uv_loop_t *loop;
     struct tuning_db *db;
     uv_prepare_t turn; /* runs before each poll: hands the open group over */
     uv_async_t committed;
@@ -156,7 +155,6 @@ static void on_committed(uv_async_t *async)
 struct writer *writer_create(uv_loop_t *loop, struct tuning_db *db, struct tune_error *err)
 {
     struct writer *writer = xcalloc(1, sizeof *writer);
-    writer->loop = loop;
     writer->db = db;
     group_init(&writer->open);
     uv_mutex_init(&writer->mutex);
