@@ -6,11 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct search_strategy search_exhaustive, search_random;
+extern const struct search_strategy search_exhaustive, search_random, search_anneal, search_genetic,
+    search_surrogate, search_guided;
 
 const struct search_strategy *const search_strategies[] = {
     &search_exhaustive,
     &search_random,
+    &search_anneal,
+    &search_genetic,
+    &search_surrogate,
+    &search_guided,
     NULL,
 };
 
@@ -68,12 +73,19 @@ static bool is_tried(const struct search *search, size_t index)
     return search->tried[index / 8] >> (index % 8) & 1;
 }
 
+static void mark(struct search *search, size_t index)
+{
+    search->tried[index / 8] |= (uint8_t)(1 << (index % 8));
+    search->tried_count++;
+}
+
 void search_mark_tried(struct search *search, size_t index)
 {
     if (is_tried(search, index))
         return;
-    search->tried[index / 8] |= (uint8_t)(1 << (index % 8));
-    search->tried_count++;
+    mark(search, index);
+    if (search->strategy->exclude != NULL)
+        search->strategy->exclude(search->state, index);
 }
 
 enum search_step search_next(struct search *search, size_t *index)
@@ -84,7 +96,7 @@ enum search_step search_next(struct search *search, size_t *index)
             return step;
         if (is_tried(search, *index))
             continue;
-        search_mark_tried(search, *index);
+        mark(search, *index);
         return SEARCH_PROPOSED;
     }
     return SEARCH_DONE;

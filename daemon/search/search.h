@@ -25,6 +25,8 @@ struct search_strategy {
     void *(*create)(const struct space *space, uint64_t seed, size_t budget);
     enum search_step (*next)(void *state, size_t *index);
     void (*report)(void *state, size_t index, enum outcome outcome, double median_ns); /* may be NULL */
+    /* Need not be proposed: search_next passes over it anyway. A report may still come. May be NULL. */
+    void (*exclude)(void *state, size_t index);
     void (*destroy)(void *state);
 };
 
