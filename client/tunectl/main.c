@@ -26,6 +26,10 @@ static const struct command commands[] = {
     {"jobs", "", "sweeps that wait, run, or have ended", run_jobs},
     {"watch", "[JOB]", "follow one job, or all of them, as they go", run_watch},
     {"cancel", "JOB", "end a job; what it measured is kept", run_cancel},
+    {"simulate",
+        "TABLE --strategy S --trace FILE [--budget N] [--runs N] [--seed N] [--noise] "
+        "[--outstanding N] [--space FILE]",
+        "a search strategy on a recorded space, without daemon or GPU", run_simulate},
     {"devices", "", "the GPUs that the daemon sees", run_devices},
     {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
     {NULL, NULL, NULL, NULL},
@@ -56,6 +60,11 @@ static const struct legend {
     {"--outcome", "ok, invalid, compile_failed, over_limits, launch_failed, wrong_result, timeout, "
                   "crashed"},
     {"--job", "of this job only"},
+    {"--trace", "write what was tried, in order: run_id,evaluation_index,config_index,time_ms"},
+    {"--runs", "searches, each with a seed of its own made from --seed; default 1"},
+    {"--noise", "an evaluation sees one of the recorded repeats instead of their mean"},
+    {"--outstanding", "proposals under way at once, as with several workers; default 1"},
+    {"--space", "the space's values and constraints; default: index.json beside the table"},
     {"--limit", "at most so many"},
 };
 
