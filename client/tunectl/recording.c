@@ -299,7 +299,7 @@ static int read_row(
     struct recording *recording, const struct columns *columns, char *line, struct tune_error *err)
 {
     char *cells[CELLS_MAX];
-    struct recorded *config;
+    struct recorded *config = NULL;
     size_t count = cut(line, cells);
     if (count != columns->count)
         return tune_fail(err, TUNE_EINVAL, "%zu cells; the head has %zu", count, columns->count);

@@ -9,8 +9,8 @@
 
 #include "plugins/manifest.h"
 
-#define GAUSS_FITTED_MAX 96 /* points with a target: more cost time and gain nothing (measured) */
-#define GAUSS_ROOM 160      /* these, and points whose target is still to come */
+#define GAUSS_FITTED_MAX 64 /* points with a target: more cost time and gain nothing (measured) */
+#define GAUSS_ROOM 128      /* these, and points whose target is still to come */
 #define GAUSS_LANES 16      /* points estimated at once */
 
 struct gauss {
