@@ -29,7 +29,7 @@ static bool may_propose(const struct tuning *tuning)
 static void propose(struct tuning *tuning)
 {
     size_t index;
-    if (!tuning->default_is_proposed) {
+    if (!tuning->default_is_proposed && may_propose(tuning)) {
         tuning->default_is_proposed = true;
         if (tuning->default_index != SIZE_MAX) {
             if (tuning_is_of_space(tuning, tuning->default_index))

@@ -135,7 +135,7 @@ bool tuning_control_is_due(const struct lane *lane, bool is_last)
 {
     unsigned every = is_last ? CONTROL_LAST : CONTROL_EVERY;
     return lane->tuning->control.package != NULL && !lane->is_lost &&
-           (lane->level_ns <= 0 || lane->since_control >= every);
+           ((lane->level_ns <= 0 && !lane->has_no_level) || lane->since_control >= every);
 }
 
 json_t *tuning_control_request(const struct tuning *tuning)
@@ -176,7 +176,8 @@ void tuning_take_control(struct lane *lane, const json_t *answer)
     double hi_ns = json_number_value(json_array_get(interval, 1));
     double before_ns = lane->level_ns;
     bool is_apart = lo_ns > lane->level_hi_ns || hi_ns < lane->level_lo_ns;
-    if (!(median_ns > 0) || !isfinite(median_ns))
+    lane->has_no_level = !(median_ns > 0) || !isfinite(median_ns);
+    if (lane->has_no_level)
         return; /* no time: the control is due again after the next candidates */
     size_t again = 0;
     if (before_ns > 0 && is_apart && fabs(median_ns / before_ns - 1) > DRIFT_MIN) {

@@ -99,6 +99,9 @@ static void on_finalist_image(const struct image_result *result, void *context)
     for (size_t i = tuning->finalist_count; i-- > 0;)
         if (tuning->finalists[i]->package == NULL)
             drop_finalist(tuning, i);
+    if (tuning->finalist_count == 0) /* they would be chosen again, without end */
+        tuning_fail(tuning, result->is_hopeless ? TUNE_ENOCOMPILER : TUNE_EINTERNAL,
+            "the best candidates do not compile a second time: %s", result->error);
     tuning_pump(tuning);
 }
 

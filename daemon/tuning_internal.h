@@ -61,7 +61,7 @@ struct lane {
     uint64_t sent_ns;
     bool is_lost; /* its device is out of use */
     /* The control (tuning_belief.c). */
-    bool is_controlling;
+    bool is_controlling, has_no_level; /* the last control gave no time */
     unsigned since_control, control_round;
     double level_ns, level_lo_ns, level_hi_ns; /* its last median and interval; 0: none yet */
 };

@@ -246,8 +246,8 @@ static void on_control(const struct task_result *result, void *context)
     tuning->bench_busy_s += (double)(uv_hrtime() - lane->sent_ns) / 1e9;
     if (result->end == TASK_UNAVAILABLE)
         lose_lane(lane, NULL, result->why);
-    else if (result->end == TASK_ANSWERED)
-        tuning_take_control(lane, result->answer);
+    else
+        tuning_take_control(lane, result->answer); /* NULL where there is none */
     if (tuning->error.code == TUNE_OK)
         tuning_pump(tuning);
 }

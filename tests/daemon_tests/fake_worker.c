@@ -10,7 +10,10 @@
  *     busy:N       busy for the first N starts of this role, then well
  *     crash:N, error:N  the same for these
  *   FAKE_DEVICES  how many devices to report (default 1)
- *   FAKE_STUBBORN 1: SIGTERM and the end of the pipe are ignored
+ *   FAKE_TIME_NS  a good answer of a bench worker has this time, for each candidate of a
+ * confirmation FAKE_NO_CONTROL  ordinal of a device whose answers to unverified benches have no
+ * time FAKE_COMPILES how many compiles a compile worker does; all later ones fail FAKE_STUBBORN 1:
+ * SIGTERM and the end of the pipe are ignored
  *
  * A request's "do", or an option -DDO=... of a compile:
  *   (absent)      a good answer, which repeats "echo"
@@ -41,7 +44,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const char *role;
+static const char *role, *bench_device; /* its ordinal */
 
 static void note(const char *text)
 {
@@ -270,6 +273,42 @@ static void misbehave(const char *how, json_t *request)
     break_protocol(how);
 }
 
+static json_t *time_json(double time_ns)
+{
+    return json_pack("{s:f, s:[f, f], s:[f], s:s}", "median_ns", time_ns, "interval_ns",
+        time_ns - 1, time_ns + 1, "samples_ns", time_ns, "method", "event");
+}
+
+/* The times of a bench or of all candidates of a confirmation. */
+static void add_times(json_t *good, const json_t *request)
+{
+    const char *time_ns = getenv("FAKE_TIME_NS"), *silent = getenv("FAKE_NO_CONTROL");
+    json_t *results = json_array();
+    size_t count = json_array_size(json_object_get(request, "candidates"));
+    bool is_control = json_is_false(json_object_get(request, "verify"));
+    if (time_ns != NULL && !(is_control && silent != NULL && strcmp(silent, bench_device) == 0)) {
+        json_object_update_new(good, time_json(atof(time_ns)));
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(results, time_json(atof(time_ns)));
+    }
+    json_object_set_new(good, "results", results);
+}
+
+/* Compiles beyond FAKE_COMPILES do not succeed; with another option comes another image. */
+static void add_image(json_t *good, const json_t *request)
+{
+    static int compiles;
+    const char *limit = getenv("FAKE_COMPILES");
+    char *options = json_dumps(json_object_get(request, "options"), JSON_COMPACT | JSON_ENCODE_ANY);
+    if (getenv("FAKE_TIME_NS") != NULL)
+        json_object_set_new(good, "image", json_string(options ? options : ""));
+    free(options);
+    if (limit == NULL || ++compiles <= atoi(limit))
+        return;
+    json_object_set_new(good, "ok", json_false());
+    json_object_set_new(good, "error", json_string("no more compiles"));
+}
+
 static void answer(const char *how, json_t *request)
 {
     json_t *echo = json_object_get(request, "echo");
@@ -278,6 +317,10 @@ static void answer(const char *how, json_t *request)
     json_object_update_new(
         good, json_pack("{s:s, s:b, s:{}, s:{}, s:s, s:f}", "image", "QUJD", "is_ptx", 0, "names",
                   "resources", "log", "said", "compile_ms", 1.5));
+    if (strcmp(role, "bench") == 0)
+        add_times(good, request);
+    else
+        add_image(good, request);
     if (strcmp(how, "fail") == 0)
         json_object_set_new(good, "error", json_string("it cannot be done"));
     if (strncmp(how, "sticky", 6) == 0)
@@ -340,9 +383,9 @@ int main(int argc, char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
     role = argc > 1 ? argv[1] : "";
-    const char *device = argc > 3 ? argv[3] : "";
+    bench_device = argc > 3 ? argv[3] : "";
     char text[64], variable[64];
-    snprintf(text, sizeof text, "start %s%s%s", role, device[0] ? " " : "", device);
+    snprintf(text, sizeof text, "start %s%s%s", role, bench_device[0] ? " " : "", bench_device);
     note(text);
     if (getenv("FAKE_STUBBORN") != NULL)
         signal(SIGTERM, SIG_IGN);
@@ -351,7 +394,7 @@ int main(int argc, char **argv)
         : strcmp(role, "bench") == 0 ? "BENCH"
                                      : "DEVICES");
     const char *wish = getenv(variable);
-    say_hello(wish ? wish : "", atoi(device), getenv("FAKE_LOG") ? times_noted(text) : 0);
+    say_hello(wish ? wish : "", atoi(bench_device), getenv("FAKE_LOG") ? times_noted(text) : 0);
     if (strcmp(role, "devices") == 0)
         return 0;
     FILE *pipe = fdopen(PIPE_DESCRIPTOR, "r");

@@ -1,0 +1,138 @@
+/* One tuning, with workers that fail at moments which the emulator does not offer. */
+#include "parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+    bool is_over;
+    enum tuning_end end;
+    struct tune_error error;
+    json_t *result;
+} told;
+
+static void on_progress(const struct tuning_progress *progress, void *context)
+{
+    (void)progress, (void)context;
+    assert_false(told.is_over);
+}
+
+static void on_done(
+    enum tuning_end end, const struct tune_error *err, json_t *result, void *context)
+{
+    (void)context;
+    assert_false(told.is_over);
+    told.is_over = true;
+    told.end = end;
+    if (err != NULL)
+        told.error = *err;
+    told.result = json_incref(result);
+}
+
+static int start(void **state)
+{
+    memset(&told, 0, sizeof told);
+    return open_parts(state);
+}
+
+static int finish(void **state)
+{
+    json_decref(told.result);
+    return close_parts(state);
+}
+
+/* The shipped transpose, `evals` configurations of it, on the first `devices` devices. */
+static struct tuning *tune(size_t evals, size_t devices)
+{
+    struct tuning_callbacks callbacks = {.on_progress = on_progress, .on_done = on_done};
+    struct tune_error err = {0};
+    struct tuning_spec spec = {.plugin = registry_find(parts_registry, "transpose", &err),
+        .device_count = devices,
+        .devices = {0, 1},
+        .dims = {64, 64},
+        .dtype = "f32",
+        .mode = "cold",
+        .strategy = "random",
+        .budget_evals = evals,
+        .job = "j-test",
+        .deadline_ms = 1000};
+    if (spec.plugin == NULL)
+        fail_msg("%s", err.text);
+    return tuning_start(&parts, &spec, &callbacks);
+}
+
+static json_int_t evaluations(void)
+{
+    return json_integer_value(json_object_get(told.result, "evaluations"));
+}
+
+static void a_tuning_measures_confirms_and_ends(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    start_parts();
+    tune(5, 1);
+    run_until_true(&told.is_over);
+    assert_int_equal(told.end, TUNING_DONE);
+    assert_int_equal(evaluations(), 5);
+    json_t *best = json_object_get(told.result, "best");
+    assert_true(json_is_true(json_object_get(best, "confirmed")));
+    assert_true(json_number_value(json_object_get(best, "median_ns")) == 90000);
+}
+
+static void a_tuning_cancelled_before_its_space_is_known_ends(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    start_parts();
+    tuning_cancel(tune(5, 1));
+    run_until_true(&told.is_over);
+    assert_int_equal(told.end, TUNING_CANCELED);
+    assert_int_equal(evaluations(), 0);
+}
+
+/* The compiler goes away after the harness, the reference and the candidates, and no image is kept.
+ */
+static void finalists_that_do_not_compile_again_end_the_tuning_with_the_reason(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    set_fake("FAKE_COMPILES=5");
+    limit_images(1);
+    start_parts();
+    tune(3, 1);
+    run_until_true(&told.is_over);
+    assert_int_equal(told.end, TUNING_FAILED);
+    assert_int_equal(evaluations(), 3);
+    assert_non_null(strstr(told.error.text, "no more compiles"));
+}
+
+static void a_device_on_which_the_control_gets_no_time_measures_all_the_same(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    set_fake("FAKE_DEVICES=2");
+    set_fake("FAKE_NO_CONTROL=1");
+    start_parts();
+    tune(12, 2);
+    run_until_true(&told.is_over);
+    assert_int_equal(told.end, TUNING_DONE);
+    assert_int_equal(evaluations(), 12);
+    /* One confirmation, and few controls: that device did not ask for one again and again instead.
+     */
+    assert_in_range(noted("run bench"), 13, 18);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_tuning_measures_confirms_and_ends, start, finish),
+        cmocka_unit_test_setup_teardown(
+            a_tuning_cancelled_before_its_space_is_known_ends, start, finish),
+        cmocka_unit_test_setup_teardown(
+            finalists_that_do_not_compile_again_end_the_tuning_with_the_reason, start, finish),
+        cmocka_unit_test_setup_teardown(
+            a_device_on_which_the_control_gets_no_time_measures_all_the_same, start, finish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
