@@ -11,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 
+static void forget_old(struct jobs *jobs, const struct job *heard_of);
+
 /* --- state ------------------------------------------------------------------------------------ */
 
 static void publish_done(struct job *job)
@@ -27,6 +29,7 @@ static void on_end_stored(const struct tune_error *err, void *context)
         log_warnx("%s: its end could not be stored: %s", job->id, err->text);
     job->told = job->state;
     publish_done(job);
+    forget_old(job->jobs, job);
 }
 
 void job_set_state(struct job *job, enum job_state state, const char *why)
@@ -94,15 +97,21 @@ static void remove_job(struct jobs *jobs, struct job *job)
     job_destroy(job);
 }
 
-/* Forgets the oldest finished jobs beyond the number kept. */
-static void forget_old(struct jobs *jobs)
+/* Its end is still to be told. */
+static bool is_active_to_others(const struct job *job)
+{
+    return job->told == JOB_QUEUED || job->told == JOB_RUNNING;
+}
+
+/* Forgets the oldest finished jobs beyond the number kept, but not the one that others just heard of. */
+static void forget_old(struct jobs *jobs, const struct job *heard_of)
 {
     size_t finished = 0;
     for (struct job *job = jobs->first; job != NULL; job = job->next)
-        finished += !job_is_active(job);
+        finished += !is_active_to_others(job);
     for (struct job *job = jobs->first; job != NULL && finished > JOBS_FINISHED_KEPT;) {
         struct job *next = job->next;
-        if (!job_is_active(job)) {
+        if (!is_active_to_others(job) && job != heard_of) {
             char name[48];
             snprintf(name, sizeof name, "job/%s", job->id);
             tuning_db_batch_job(writer_batch(jobs->deps.writer), name, NULL, 0);
@@ -171,7 +180,6 @@ void job_finish(struct job *job)
     } else {
         job_set_state(job, JOB_DONE, "all shapes tuned");
     }
-    forget_old(job->jobs);
     jobs_start_next(job->jobs);
 }
 
@@ -471,7 +479,7 @@ json_t *jobs_to_json(const struct jobs *jobs, const char *id, struct tune_error 
 bool jobs_is_active(const struct jobs *jobs, const char *id)
 {
     const struct job *job = jobs_find(jobs, id);
-    return job != NULL && (job->told == JOB_QUEUED || job->told == JOB_RUNNING);
+    return job != NULL && is_active_to_others(job);
 }
 
 size_t jobs_active_count(const struct jobs *jobs)
