@@ -10,6 +10,7 @@
 
 #define SETUP_DEADLINE_MS 120000 /* a reference on a large shape takes seconds */
 #define LOCK_DEADLINE_MS 600000  /* another tunerd may be measuring on the same GPU */
+#define BEGIN_DEADLINE_MS 10000  /* a bench worker that does not even say that it waits for the GPU */
 #define BUSY_FIRST_PAUSE_MS 100
 #define RETRY_COMPILER_AFTER_MS 5000
 
@@ -145,6 +146,7 @@ static void fill_defaults(struct sched_options *options)
         { &options->hello_deadline_ms, SCHED_HELLO_DEADLINE_MS },
         { &options->setup_deadline_ms, SETUP_DEADLINE_MS },
         { &options->lock_deadline_ms, LOCK_DEADLINE_MS },
+        { &options->begin_deadline_ms, BEGIN_DEADLINE_MS },
         { &options->bench_idle_ms, SCHED_BENCH_IDLE_MS },
         { &options->compile_idle_ms, SCHED_COMPILE_IDLE_MS },
         { &options->busy_pause_ms, BUSY_FIRST_PAUSE_MS },

@@ -38,7 +38,7 @@ struct sched_options {
     size_t compile_memory_limit_bytes;
     const char *devices; /* comma-separated ordinals to use, NULL: all */
     /* 0: the usual, as defined above and in sched.c. */
-    uint64_t hello_deadline_ms, setup_deadline_ms, lock_deadline_ms, bench_idle_ms, compile_idle_ms;
+    uint64_t hello_deadline_ms, setup_deadline_ms, begin_deadline_ms, lock_deadline_ms, bench_idle_ms, compile_idle_ms;
     uint64_t busy_pause_ms;     /* the first pause before a busy device is tried again */
     uint64_t compiler_retry_ms; /* how long a compiler that cannot start is not tried again */
 };

@@ -65,12 +65,12 @@ static uint64_t slot_deadline_ms(const struct slot *slot)
                                           : slot->task->deadline_ms;
 }
 
-/* A bench worker first waits for the GPU lock, perhaps for long: its own deadline begins when it says
- * that it has the lock. */
+/* A bench worker says at once that it has begun to wait for the GPU lock, perhaps for long; its own deadline begins
+ * when it says that it has the lock. */
 static void send_to_slot(struct slot *slot, json_t *request)
 {
     uint64_t deadline_ms
-        = slot->is_bench ? slot->sched->options.lock_deadline_ms : slot_deadline_ms(slot);
+        = slot->is_bench ? slot->sched->options.begin_deadline_ms : slot_deadline_ms(slot);
     slot->request_id = ++slot->sched->next_request_id;
     json_object_set_new(request, "id", json_integer((json_int_t)slot->request_id));
     worker_send(slot->worker, request, deadline_ms);
@@ -234,8 +234,11 @@ static void on_slot_message(struct worker *worker, json_t *message, void *contex
         worker_kill(worker, "it answered what was not asked");
         return;
     }
-    if (json_object_get(message, "event") != NULL) {
-        worker_extend(worker, slot_deadline_ms(slot)); /* it has the GPU now */
+    const char *event = json_string_value(json_object_get(message, "event"));
+    if (event != NULL) {
+        bool is_waiting = strcmp(event, "waiting") == 0;
+        worker_extend(worker,
+            is_waiting ? slot->sched->options.lock_deadline_ms : slot_deadline_ms(slot));
         return;
     }
     worker_settle(worker);

@@ -162,18 +162,24 @@ static json_t *answer_locked(struct bench *bench, const json_t *request)
     return failure(bench, &verdict, BLAME_CANDIDATE);
 }
 
+/* What the daemon's deadlines go by (pipe.h); an error shows at the answer. */
+static void say_event(struct bench *bench, const json_t *request, const char *event)
+{
+    channel_send(bench->channel,
+        json_pack("{ss,sO}", "event", event, "id", json_object_get(request, "id")), NULL);
+}
+
 static json_t *answer_request(struct bench *bench, const json_t *request)
 {
     struct tune_error err = {.code = TUNE_OK};
     struct verdict verdict = {.outcome = NULL};
+    say_event(bench, request, "waiting");
     if (gpu_lock_take(&bench->lock, &err) < 0) {
         verdict_set(&verdict, "crashed", "%s", err.text);
         verdict.is_retried = true;
         return failure(bench, &verdict, BLAME_DEVICE);
     }
-    /* From here on the daemon counts its deadline; an error shows at the answer. */
-    channel_send(bench->channel,
-        json_pack("{ss,sO}", "event", "locked", "id", json_object_get(request, "id")), NULL);
+    say_event(bench, request, "locked");
     json_t *answer = answer_locked(bench, request);
     gpu_lock_release(&bench->lock);
     return answer;

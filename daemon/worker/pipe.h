@@ -70,8 +70,8 @@
  * the worker answers with outcome timeout and sticky true from its watchdog thread and ends by
  * SIGKILL on itself. While a request runs the daemon has a wider deadline of its own as second
  * line. Waiting for the GPU lock (another tunerd is measuring) comes first and counts against none
- * of these: the worker says {"id","event":"locked"} once it has the lock, and the daemon's deadline
- * begins then. */
+ * of these: the worker says {"id","event":"waiting"} at once, and {"id","event":"locked"} when it
+ * has the lock, where the daemon's deadline begins. */
 #ifndef TUNE_WORKER_PIPE_H
 #define TUNE_WORKER_PIPE_H
 

@@ -455,7 +455,7 @@ static void a_bench_task_has_a_deadline(void **state)
 static void the_gpu_lock_has_a_deadline_of_its_own(void **state)
 {
     (void)state;
-    options.lock_deadline_ms = 100;
+    options.begin_deadline_ms = options.lock_deadline_ms = 100;
     create();
     struct asked first, second;
     bench_for(0, 1, "", "unlocked", 20000, &first);

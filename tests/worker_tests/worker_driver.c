@@ -74,10 +74,14 @@ json_t *worker_ask(struct worker_process *worker, json_t *request)
     }
     free(line);
     json_t *answer = worker_read(worker);
-    for (worker->locked_events = 0; answer && json_object_get(answer, "event");
-         worker->locked_events++) {
-        assert_string_equal(text_of(answer, "event"), "locked");
+    worker->locked_events = 0;
+    bool is_waiting = false;
+    while (answer && json_object_get(answer, "event")) {
+        bool is_locked = strcmp(text_of(answer, "event"), "locked") == 0;
+        assert_true(is_locked ? is_waiting : strcmp(text_of(answer, "event"), "waiting") == 0);
         assert_int_equal(json_integer_value(json_object_get(answer, "id")), id);
+        is_waiting = true;
+        worker->locked_events += is_locked;
         json_decref(answer);
         answer = worker_read(worker);
     }
