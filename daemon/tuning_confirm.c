@@ -128,6 +128,16 @@ static json_t *finalist_json(struct tuning *tuning, const struct candidate *cand
             tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL));
 }
 
+static void set_failed(struct candidate *candidate, enum outcome outcome)
+{
+    size_t *counts = candidate->tuning->counts;
+    if (candidate->is_counted && candidate->outcome == OUTCOME_OK) {
+        counts[OUTCOME_OK]--;
+        counts[outcome]++;
+    }
+    candidate->outcome = outcome;
+}
+
 /* A finalist that failed now, on other inputs or beside others, is not a winner: its failure becomes a row
  * and the rest is measured again without it. */
 static void take_failure(struct tuning *tuning, const json_t *answer)
@@ -155,10 +165,10 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
     };
     tuning_add_row(tuning, &row);
     tuning_message(tuning, "a finalist failed in the confirmation (%s) and was set aside", word);
-    if (tuning->counts[OUTCOME_OK] > 0)
-        tuning->counts[OUTCOME_OK]--;
-    tuning->counts[outcome]++;
-    candidate->outcome = outcome;
+    set_failed(candidate, outcome);
+    for (size_t i = 0; i < tuning->candidate_count; i++) /* what is equal to it fails with it */
+        if (tuning->candidates[i]->leader == candidate)
+            set_failed(tuning->candidates[i], outcome);
     drop_finalist(tuning, (size_t)index);
     tuning_find_best(tuning);
 }
