@@ -331,12 +331,27 @@ static void on_queued(const char *job, const struct tune_error *err, void *conte
         get_fail(get, err);
 }
 
+/* It cannot be tuned here: what there is is served all the same, but to those who wait for better. */
+static void answer_untuned(struct get *get, const struct tune_error *why)
+{
+    if (get->policy == POLICY_TUNE)
+        answer(get);
+    else
+        get_fail(get, why);
+}
+
 /* One sweep for any number of askers. */
 static void queue_sweep(struct get *get)
 {
     struct app *app = get->request->app;
     const struct manifest *manifest = get->plugin->manifest;
     struct tune_error err = { 0 };
+    if (get->device.uuid[0] == '\0') {
+        tune_fail(&err, TUNE_ENODEVICE, "no %s %s is attached: it cannot be tuned here", get->device.arch,
+            get->device.name[0] ? get->device.name : "GPU");
+        answer_untuned(get, &err);
+        return;
+    }
     const char *job
         = jobs_find_active(app->jobs, manifest->name, get->shape, get->dtype, get->mode);
     if (job != NULL) {
@@ -345,14 +360,9 @@ static void queue_sweep(struct get *get)
     }
     json_t *params = json_pack("{s:s, s:[o], s:s, s:s}", "kernel", manifest->name, "shapes",
         manifest_shape_to_json(manifest, get->dims), "dtype", get->dtype, "mode", get->mode);
-    int status = jobs_submit(app->jobs, params, get->request->uid, on_queued, get, &err);
+    if (jobs_submit(app->jobs, params, get->request->uid, on_queued, get, &err))
+        answer_untuned(get, &err);
     json_decref(params);
-    if (status == 0)
-        return;
-    if (get->policy == POLICY_TUNE)
-        answer(get); /* it cannot be tuned here; what there is is served all the same */
-    else
-        get_fail(get, &err);
 }
 
 void get_job_ended(struct app *app, const char *job)

@@ -148,5 +148,6 @@ int find_target(struct app *app, const char *arch, const char *gpu, struct devic
     if (device_generic(arch, device, err))
         return -1;
     snprintf(device->name, sizeof device->name, "%s", gpu ? gpu : "");
+    device->uuid[0] = '\0';
     return 0;
 }
