@@ -1,4 +1,4 @@
-/* records: what was measured, newest last, with filters and a limit. Runs on a pool thread: the database may
+/* records: what was measured, in the database's order, with filters and a limit. Runs on a pool thread: the database may
  * be large. */
 #include "daemon/command.h"
 
@@ -18,9 +18,8 @@ struct walk {
     struct tuning_db *db;
     const char *kernel, *outcome, *job, *shape, *arch;
     int64_t limit;
-    bool best_only, with_log;
+    bool with_log;
     json_t *list;
-    int64_t matched;
     struct tune_error err;
 };
 
@@ -100,7 +99,6 @@ static int on_sample(const struct sample *sample, void *context)
         || differs(walk->outcome, outcome_word(sample->outcome))
         || (walk->job != NULL && !is_job_of(sample->run, walk->job)))
         return 0;
-    walk->matched++;
     if ((int64_t)json_array_size(walk->list) >= walk->limit)
         return 0;
     json_t *json = sample_json(sample);
