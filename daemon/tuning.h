@@ -32,7 +32,7 @@
 #define TUNING_ATTEMPTS_MAX 2 /* a candidate that killed a worker this often is never tried again */
 #define TUNING_READY_MAX 64   /* compiled, waiting for the GPU */
 #define TUNING_CONFIRM_MAX 8  /* candidates in the confirmation, the default not counted */
-#define TUNING_DEFAULT_EVALS 1000     /* of a sweep that names neither strategy nor budget ... */
+#define TUNING_DEFAULT_EVALS 400      /* of a sweep that names neither strategy nor budget ... */
 #define TUNING_DEFAULT_EVALS_CPU 64   /* ... and on the emulated device, which is slow */
 #define TUNING_DEADLINE_MS 5000
 #define TUNING_SAMPLE_BUDGET_MS 300
@@ -58,7 +58,7 @@ struct tuning_spec {
     size_t devices[TUNING_LANES_MAX];
     int64_t dims[MANIFEST_MAX_DIMS];
     const char *dtype, *mode; /* copied */
-    const char *strategy;     /* copied; NULL: exhaustive where that fits the budget, else random */
+    const char *strategy;     /* copied; NULL: exhaustive where that fits the budget, else guided */
     struct space_filter filter;
     bool has_filter;
     size_t budget_evals;    /* 0: TUNING_DEFAULT_EVALS, or all for a named strategy */
