@@ -179,28 +179,29 @@ static void check_compiler(json_t *checks, const json_t *nvrtc)
             "the toolkit's headers are not found");
 }
 
-/* Can NVRTC compile for this GPU: for its very arch, through PTX (the GPU is newer), or not at all
- * (NVRTC has dropped it)? */
+/* Can NVRTC compile for this GPU: for its generation, through PTX (the GPU is newer), or not at all
+ * (NVRTC has dropped it)? The rule is the daemon's (image_target in daemon/image.c). */
 static void check_gpu(json_t *checks, const json_t *device, const json_t *nvrtc)
 {
-    json_int_t sm = json_integer_value(json_object_get(device, "sm")), newest = 0;
+    json_int_t sm = json_integer_value(json_object_get(device, "sm")), best = 0;
+    const json_t *archs = json_object_get(nvrtc, "archs");
     size_t i;
     json_t *arch;
-    bool is_supported = sm == 0; /* the emulated device */
-    json_array_foreach (json_object_get(nvrtc, "archs"), i, arch) {
-        is_supported = is_supported || json_integer_value(arch) == sm;
-        newest = json_integer_value(arch) > newest ? json_integer_value(arch) : newest;
+    json_array_foreach (archs, i, arch) {
+        json_int_t known = json_integer_value(arch);
+        best = known <= sm && known > best ? known : best;
     }
+    bool is_emulated = sm == 0, is_unknown = json_array_size(archs) == 0;
     const char *name = text_of(device, "name"), *arch_name = text_of(device, "arch");
     if (json_object_get(device, "error") != NULL)
         note(checks, "warning", "GPU", "reset it or leave it out (tunerd --devices)", "%s",
             text_of(device, "error"));
-    else if (is_supported || newest == 0)
+    else if (is_emulated || is_unknown || best / 10 == sm / 10)
         note(checks, "ok", "GPU", NULL, "%s, %s, %s", name, arch_name, text_of(device, "uuid"));
-    else if (sm > newest)
+    else if (best > 0)
         note(checks, "warning", "GPU", "update NVRTC for code made for this GPU",
             "%s, %s: newer than NVRTC knows, so code goes through PTX for sm_%lld", name, arch_name,
-            (long long)newest);
+            (long long)best);
     else
         note(checks, "missing", "GPU", "use an older NVRTC (12.x compiles for sm_50 and later)",
             "%s, %s: this NVRTC no longer compiles for it", name, arch_name);
@@ -236,11 +237,11 @@ static json_t *check_cuda(json_t *checks)
         return NULL;
     }
     const char *wish = getenv("TUNE_EMULATE");
-    bool wants_emulator = wish != NULL && strcmp(wish, "0") != 0 && wish[0] != '\0';
+    bool wants_emulator = wish != NULL && strcmp(wish, "1") == 0; /* as tunerd reads it */
     bool has_emulator = find_emulator(worker, emulator, sizeof emulator);
     if (wants_emulator && !has_emulator)
         note(checks, "missing", "emulator", "install tunerd completely",
-            "TUNE_EMULATE is set, but there is no emulator beside %s", worker);
+            "TUNE_EMULATE is 1, but there is no emulator beside %s", worker);
     json_t *probe = run_probe(worker, wants_emulator && has_emulator ? emulator : NULL, &err);
     if (probe == NULL) {
         note(checks, "missing", "tune-worker", "run it by hand: tune-worker probe", "%s", err.text);
@@ -258,6 +259,19 @@ static json_t *check_cuda(json_t *checks)
 
 /* --- daemon, database, locks ------------------------------------------------------------------ */
 
+/* Where a daemon listens, or would. */
+static void check_socket(json_t *checks, const struct tunectl *ctl)
+{
+    char path[TUNE_SOCKET_PATH_BYTES];
+    struct tune_error err = {0};
+    if (ctl->client != NULL)
+        note(checks, "ok", "socket", NULL, "%s", tune_server_path(ctl->client));
+    else if (tune_socket_path(ctl->socket, path, &err))
+        note(checks, "missing", "socket", NULL, "%s", err.text);
+    else
+        note(checks, "ok", "socket", NULL, "%s", path);
+}
+
 static void check_daemon(json_t *checks, struct tunectl *ctl)
 {
     char program[PATH_MAX];
@@ -272,8 +286,8 @@ static void check_daemon(json_t *checks, struct tunectl *ctl)
         const json_t *server = tune_server(ctl->client);
         bool is_same = strcmp(text_of(server, "version"), TUNE_VERSION) == 0;
         note(checks, is_same ? "ok" : "warning", "daemon",
-            is_same ? NULL : "restart the daemon after an update", "version %s, pid %.0f, at %s%s",
-            text_of(server, "version"), number_of(server, "pid"), tune_server_path(ctl->client),
+            is_same ? NULL : "restart the daemon after an update", "version %s, pid %.0f%s",
+            text_of(server, "version"), number_of(server, "pid"),
             json_is_true(json_object_get(server, "emulated")) ? ", emulated" : "");
     } else if (err.code == TUNE_ENODAEMON && ctl->socket == NULL) {
         note(checks, "ok", "daemon", NULL, "none runs; the first sweep or get starts one");
@@ -339,6 +353,7 @@ int run_doctor(struct tunectl *ctl, const struct args *args)
     json_t *checks = json_array();
     json_t *probe = check_cuda(checks);
     check_daemon(checks, ctl);
+    check_socket(checks, ctl);
     check_database(checks, ctl);
     check_locks(checks);
     bool is_well = all_present(checks);

@@ -461,6 +461,21 @@ class Doctor(unittest.TestCase):
         self.assertEqual(result.returncode, 0)
         self.assertIn("PTX for sm_120", result.stdout)
 
+    def test_a_gpu_that_runs_code_of_an_older_one_of_its_generation_is_served(self):
+        nvrtc = dict(self.PROBE["nvrtc"], archs=[75, 80, 86, 100, 120])
+        for sm in (89, 103, 121):
+            device = {"name": "GPU", "arch": "sm_%d" % sm, "sm": sm, "uuid": "GPU-1"}
+            result = self.doctor(dict(self.PROBE, nvrtc=nvrtc, devices=[device]))
+            self.assertEqual(result.returncode, 0, result.stdout)
+            self.assertNotIn("PTX", result.stdout)
+
+    def test_the_socket_is_told_without_a_daemon_too(self):
+        result = run("doctor", env={"TUNE_SOCKET": "/nonexistent/s"})
+        self.assertRegex(result.stdout, r"ok +socket +/nonexistent/s\n")
+        result = run("doctor", env={"TUNE_SOCKET": "/" + "s" * 120})
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, r"missing +socket +.*107")
+
     def test_a_worker_that_says_nothing_is_a_finding(self):
         result = run("doctor", env={"TUNE_WORKER": "/bin/true", "TUNE_SOCKET": "/nonexistent/s"})
         self.assertEqual(result.returncode, 1)
