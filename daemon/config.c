@@ -31,7 +31,7 @@ const char config_help[]
       "  --compile-memory MIB    resident memory of one compiler (default: 4096)\n"
       "  --devices LIST          ordinals of the GPUs to use, e.g. 0,2 (default: all)\n"
       "  --idle-exit S           end after S seconds without clients and jobs (default: never)\n"
-      "  --system                a daemon for all users of a group: no users' folders, no hooks\n"
+      "  --system                a daemon for all users of a group: no kernels from users' folders\n"
       "  --log FILE              append the log here instead of standard error\n"
       "  --debug                 log more\n"
       "  --check                 check the database and the kernels, print what is wrong, and end\n"
