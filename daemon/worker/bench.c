@@ -28,7 +28,7 @@ json_t *bench_clocks(struct bench *bench)
 
 /* --- one candidate ---------------------------------------------------------------------------- */
 
-static void add_resources(json_t *answer, const struct program *program)
+void bench_add_resources(json_t *answer, const struct program *program)
 {
     json_object_set_new(answer, "registers", json_integer(program->registers));
     json_object_set_new(answer, "spill_bytes", json_integer(program->local_bytes));
@@ -77,7 +77,7 @@ static int bench_candidate(
     if (result == 0)
         result = candidate_load(candidate, bench, request, verdict);
     if (result == 0) {
-        add_resources(answer, &candidate->program);
+        bench_add_resources(answer, &candidate->program);
         result = run_candidate(candidate, bench, request, &measure, answer, verdict);
         if (!verdict->is_sticky || verdict->code == 0)
             candidate_unload(candidate, bench);

@@ -14,6 +14,7 @@ struct contender {
     struct candidate candidate;
     struct replay replay;
     struct measure measure;
+    double max_error;
     bool is_loaded;
 };
 
@@ -77,9 +78,9 @@ static int load_contenders(struct confirm *confirm, struct bench *bench, const j
             candidate_load(&contender->candidate, bench, each, verdict) < 0)
             return -1;
         contender->is_loaded = true;
-        double max_error;
-        if (confirm->is_verified && candidate_verify(&contender->candidate, bench,
-                                        confirm->common.deadline_ms, &max_error, verdict) < 0)
+        if (confirm->is_verified &&
+            candidate_verify(&contender->candidate, bench, confirm->common.deadline_ms,
+                &contender->max_error, verdict) < 0)
             return -1;
     }
     return 0;
@@ -180,8 +181,11 @@ static json_t *results_to_json(const struct confirm *confirm)
 {
     json_t *results = json_array();
     for (size_t i = 0; i < confirm->count; i++) {
-        const struct measure *measure = &confirm->contenders[i].measure;
-        json_array_append_new(results, measure_to_json(measure));
+        const struct contender *contender = &confirm->contenders[i];
+        json_t *result = measure_to_json(&contender->measure);
+        bench_add_resources(result, &contender->candidate.program);
+        json_object_set_new(result, "max_error", json_real(contender->max_error));
+        json_array_append_new(results, result);
     }
     return results;
 }

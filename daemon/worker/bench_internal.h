@@ -141,5 +141,7 @@ json_t *bench_confirm(struct bench *bench, const json_t *request);
 
 /* bench.c */
 json_t *bench_clocks(struct bench *bench);
+/* registers, spill_bytes, static_shared_bytes, dynamic_shared_bytes. */
+void bench_add_resources(json_t *answer, const struct program *program);
 
 #endif

@@ -56,7 +56,8 @@
  *  "seed","max_samples","verify":bool,"candidates":[{"image","names","buffers","launches"}] (1 to 32)}
  *   Measures the candidates interleaved, in an order shuffled anew each round (seed); with verify
  *   each is compared with the reference first.
- *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns"}],"clocks"}
+ *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns",
+ *     the resources, "max_error"}],"clocks"}
  *   -> {"id","candidate":INDEX, and the fields of a failure}
  *
  * The fields of a failure: "outcome":WORD (tuning_db/record.h), "error":"sentence", "code" (the
