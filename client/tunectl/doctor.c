@@ -338,13 +338,20 @@ static void check_database(json_t *checks, const struct tunectl *ctl)
 static void check_locks(json_t *checks)
 {
     const char *asked = getenv("TUNE_LOCK_DIR");
-    const char *folder = asked != NULL && asked[0] != '\0' ? asked : "/run/lock";
+    bool is_asked = asked != NULL && asked[0] != '\0';
+    const char *folder = is_asked ? asked : "/run/lock";
+    const char *advice = "name a folder that all who measure share: TUNE_LOCK_DIR";
     if (access(folder, W_OK | X_OK) == 0)
         note(checks, "ok", "GPU locks", NULL, "%s", folder);
+    else if (is_asked)
+        note(checks, "warning", "GPU locks", advice,
+            "%s cannot be written, so only a GPU whose lock lies there already can be measured on",
+            folder);
     else
-        note(checks, "warning", "GPU locks",
-            "name a folder that all who measure share: TUNE_LOCK_DIR",
-            "%s cannot be written, so measurements of two daemons may disturb each other", folder);
+        note(checks, "warning", "GPU locks", advice,
+            "%s cannot be written, so they lie in /tmp, and measurements of a daemon that can "
+            "write it may disturb this user's",
+            folder);
 }
 
 int run_doctor(struct tunectl *ctl, const struct args *args)

@@ -2,19 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const char *lock_folder(void)
-{
-    const char *folder = getenv("TUNE_LOCK_DIR");
-    if (folder && *folder)
-        return folder;
-    return access("/run/lock", X_OK) == 0 ? "/run/lock" : "/tmp";
-}
 
 static int open_or_create(const char *path)
 {
@@ -35,11 +28,20 @@ static int open_or_create(const char *path)
     return -1;
 }
 
+static void open_in(struct gpu_lock *lock, const char *folder, const char *uuid)
+{
+    snprintf(lock->path, sizeof(lock->path), "%s/tunerd-%s.lock", folder, uuid);
+    lock->fd = open_or_create(lock->path);
+}
+
 int gpu_lock_open(struct gpu_lock *lock, const char *uuid, struct tune_error *err)
 {
     struct stat status;
-    snprintf(lock->path, sizeof(lock->path), "%s/tunerd-%s.lock", lock_folder(), uuid);
-    lock->fd = open_or_create(lock->path);
+    const char *asked = getenv("TUNE_LOCK_DIR");
+    bool is_asked = asked && *asked;
+    open_in(lock, is_asked ? asked : "/run/lock", uuid);
+    if (lock->fd < 0 && !is_asked && (errno == ENOENT || errno == EACCES || errno == EROFS))
+        open_in(lock, "/tmp", uuid);
     if (lock->fd < 0)
         return tune_fail_errno(err, TUNE_EIO,
             "the GPU lock %.120s cannot be opened (name a shared folder in TUNE_LOCK_DIR)",

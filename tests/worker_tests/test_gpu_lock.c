@@ -1,8 +1,10 @@
 #include "daemon/worker/gpu_lock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +17,23 @@
 #include <cmocka.h>
 
 static char folder[64];
+static bool is_run_lock_closed; /* to everybody but root */
+
+int __real_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, ...);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (is_run_lock_closed && strncmp(path, "/run/lock/", 10) == 0) {
+        errno = flags & O_CREAT ? EACCES : ENOENT;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
 
 static int make_folder(void **state)
 {
@@ -99,6 +118,25 @@ static void a_planted_link_or_fifo_is_refused_with_its_path(void **state)
     unlink(path);
 }
 
+static void a_folder_that_is_roots_alone_gives_way_to_tmp_but_one_that_was_named_does_not(
+    void **state)
+{
+    (void)state;
+    struct gpu_lock lock;
+    char uuid[32];
+    snprintf(uuid, sizeof(uuid), "TEST-%d", (int)getpid());
+    is_run_lock_closed = true;
+    unsetenv("TUNE_LOCK_DIR");
+    assert_int_equal(gpu_lock_open(&lock, uuid, NULL), 0);
+    assert_int_equal(strncmp(lock.path, "/tmp/", 5), 0);
+    unlink(lock.path);
+    gpu_lock_close(&lock);
+    setenv("TUNE_LOCK_DIR", "/run/lock", 1);
+    assert_int_equal(gpu_lock_open(&lock, uuid, NULL), -1);
+    setenv("TUNE_LOCK_DIR", folder, 1);
+    is_run_lock_closed = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +144,8 @@ int main(void)
         cmocka_unit_test(two_holders_exclude_each_other),
         cmocka_unit_test(a_dead_holder_holds_nothing),
         cmocka_unit_test(a_planted_link_or_fifo_is_refused_with_its_path),
+        cmocka_unit_test(
+            a_folder_that_is_roots_alone_gives_way_to_tmp_but_one_that_was_named_does_not),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
