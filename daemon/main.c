@@ -289,11 +289,11 @@ static void redirect_log(const char *path)
 }
 
 /* Into the background: a session of its own, the terminal given back once the socket answers. The parent
- * waits at the pipe for that, or for the child's end. */
-static void detach(void)
+ * waits for that at the pipe whose other end is returned, or for the child's end. */
+static int detach(void)
 {
     int ready[2];
-    if (pipe(ready) != 0)
+    if (pipe2(ready, O_CLOEXEC) != 0)
         log_fatal("cannot go into the background: %s", strerror(errno));
     pid_t child = fork();
     if (child < 0)
@@ -305,20 +305,18 @@ static void detach(void)
     }
     setsid();
     close(ready[0]);
-    if (fcntl(ready[1], F_SETFD, FD_CLOEXEC) != 0 || dup3(ready[1], 200, O_CLOEXEC) < 0)
-        log_fatal("cannot go into the background: %s", strerror(errno));
-    close(ready[1]);
+    return ready[1];
 }
 
-static void tell_ready(const struct app *app)
+static void tell_ready(const struct app *app, int ready)
 {
     log_info("tunerd %s ready at %s, database %s%s", TUNE_VERSION, app->config.socket,
         app->config.db, app->config.emulate ? ", emulated" : "");
-    if (app->config.foreground)
+    if (ready < 0)
         return;
-    ssize_t ignored = write(200, "r", 1);
+    ssize_t ignored = write(ready, "r", 1);
     (void)ignored;
-    close(200);
+    close(ready);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
@@ -336,8 +334,7 @@ static void finish(struct app *app)
 static int run(struct app *app)
 {
     struct tune_error err = { 0 };
-    if (!app->config.foreground)
-        detach();
+    int ready = app->config.foreground ? -1 : detach();
     if (app->config.log != NULL)
         redirect_log(app->config.log);
     signal(SIGPIPE, SIG_IGN);
@@ -352,7 +349,7 @@ static int run(struct app *app)
     if (err.code != TUNE_OK)
         log_fatal("%s", err.text);
     start_handles(app);
-    tell_ready(app);
+    tell_ready(app, ready);
     uv_run(&app->loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&app->loop) == 0)
         return 0;
