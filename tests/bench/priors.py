@@ -7,7 +7,7 @@ the other shapes (near), and with both (all). The space is the one of 270 config
 
 A search sees the winners of all shapes but its own: databases for that are made by halves, so that ten shapes
 take 34 exhaustive sweeps. Every search has a daemon of its own on a copy of such a database, whose cubins are
-all cached. --part 1/3 measures every third shape only (give each part a folder of its own). A search that
+all cached. The kernel's default is a plain one of the 270 (figures.plain_gemm). --part 1/3 measures every third shape only (give each part a folder of its own). A search that
 has not got there by the end of its budget counts as one evaluation more than that.
 Prints a table and writes OUT_FOLDER/priors.json.
 """
@@ -18,7 +18,7 @@ import statistics
 import tempfile
 
 from daemon import Daemon
-from figures import SPACE_270
+from figures import SPACE_270, plain_gemm
 
 SHAPES = [(1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1000, 1000, 1000), (16, 4096, 4096),
           (128, 4096, 4096), (4096, 128, 4096), (4096, 4096, 64), (64, 64, 16384), (8192, 1024, 1024)]
@@ -33,7 +33,7 @@ def shape_text(shape):
 
 def exhaustive(options, shape, db, keep=None):
     """The result; with `keep` the database is left there, this shape's winner in it."""
-    with Daemon(options.prefix, env=options.env, db=db) as daemon:
+    with Daemon(options.prefix, plugins=plain_gemm(options.prefix), env=options.env, db=db) as daemon:
         daemon.devices()
         result = daemon.sweep("gemm", "--shape", shape_text(shape), "--strategy", "exhaustive", *options.params)
         if keep:
@@ -60,7 +60,7 @@ def without_each(options, shapes, db, folder):
 
 def search(options, shape, strategy, mode, seed, best_ns, db):
     """Evaluations until the margin was met, and what the search began with."""
-    with Daemon(options.prefix, env=options.env, db=db) as daemon:
+    with Daemon(options.prefix, plugins=plain_gemm(options.prefix), env=options.env, db=db) as daemon:
         daemon.devices()
         result = daemon.sweep("gemm", "--shape", shape_text(shape), "--strategy", strategy, "--prior", mode,
                               "--seed", str(seed), "--budget", f"evals={options.budget}", *options.params)
