@@ -212,12 +212,16 @@ static void on_mark_committed(const struct tune_error *err, void *context)
         bench_request(tuning, lane->benching), deadline_ms, on_benched, lane);
 }
 
-/* The default goes first, because the method is chosen from it. */
-static bool must_wait_for_default(const struct tuning *tuning)
+/* The default goes first, because the method is chosen from it. Where it fails the first that is ok chooses: until
+ * then the lanes take turns, so that no two of them choose. */
+static bool must_wait_for_method(const struct tuning *tuning)
 {
     const struct candidate *standard = tuning->standard;
-    return tuning->method[0] == '\0' && standard != NULL && standard->state != CANDIDATE_DONE
-        && standard->state != CANDIDATE_READY && standard->state != CANDIDATE_COMMITTING;
+    if (tuning->method[0] != '\0')
+        return false;
+    return lanes_are_busy(tuning)
+        || (standard != NULL && standard->state != CANDIDATE_DONE && standard->state != CANDIDATE_READY
+            && standard->state != CANDIDATE_COMMITTING);
 }
 
 static struct candidate *take_ready(struct tuning *tuning)
@@ -267,7 +271,7 @@ static void bench_next(struct lane *lane)
     struct tuning *tuning = lane->tuning;
     if (lane->benching != NULL || lane->is_controlling || lane->is_lost || tuning->ready.count == 0
         || tuning->setup == NULL || tuning->is_canceled || tuning->is_cut
-        || must_wait_for_default(tuning))
+        || must_wait_for_method(tuning))
         return;
     if (tuning_control_is_due(lane, false)) {
         send_control(lane);

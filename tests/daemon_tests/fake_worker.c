@@ -2,7 +2,7 @@
  *
  * Environment:
  *   FAKE_LOG      a line is appended for each start, request and death: "start bench 0", "setup 7",
- *                 "run compile", "grandchild PID"
+ *                 "run compile", "auto" (a bench chooses its method), "grandchild PID"
  *   FAKE_HELLO_COMPILE, FAKE_HELLO_BENCH, FAKE_HELLO_DEVICES: what to do in place of a good hello
  *     crash exit hang garbage version role  (as the names say)
  *     error        no use of the device or compiler; code 0
@@ -10,10 +10,11 @@
  *     busy:N       busy for the first N starts of this role, then well
  *     crash:N, error:N  the same for these
  *   FAKE_DEVICES  how many devices to report (default 1)
- *   FAKE_TIME_NS  a good answer of a bench worker has this time, for each candidate of a
- * confirmation FAKE_NO_CONTROL  ordinal of a device whose answers to unverified benches have no
- * time FAKE_COMPILES how many compiles a compile worker does; all later ones fail FAKE_STUBBORN 1:
- * SIGTERM and the end of the pipe are ignored
+ *   FAKE_TIME_NS  what a bench takes, and each candidate of a confirmation
+ *   FAKE_NO_CONTROL   ordinal of a device whose unverified benches have no time
+ *   FAKE_FIRST_WRONG  ordinal of a device whose first bench gives a wrong result
+ *   FAKE_COMPILES how many compiles a compile worker does; all later ones fail
+ *   FAKE_STUBBORN 1: SIGTERM and the end of the pipe are ignored
  *
  * A request's "do", or an option -DDO=... of a compile:
  *   (absent)      a good answer, which repeats "echo"
@@ -292,6 +293,12 @@ static void add_times(json_t *good, const json_t *request)
             json_array_append_new(results, time_json(atof(time_ns)));
     }
     json_object_set_new(good, "results", results);
+    static bool is_later;
+    const char *wrong = getenv("FAKE_FIRST_WRONG");
+    bool is_bench = json_object_get(request, "method") != NULL;
+    if (is_bench && !is_later && wrong != NULL && strcmp(wrong, bench_device) == 0)
+        json_object_set_new(good, "outcome", json_string("wrong_result"));
+    is_later = is_later || is_bench;
 }
 
 /* Compiles beyond FAKE_COMPILES do not succeed; with another option comes another image. */
@@ -371,6 +378,9 @@ static void serve(const char *line)
     else
         snprintf(text, sizeof text, "run %s", role);
     note(text);
+    const char *method = json_string_value(json_object_get(request, "method"));
+    if (method != NULL && strcmp(method, "auto") == 0)
+        note("auto");
     if (strcmp(role, "bench") == 0 && (how == NULL || strcmp(how, "unlocked") != 0))
         put(json_pack("{s:O, s:s}", "id", json_object_get(request, "id"), "event", "locked"));
     if (how != NULL)

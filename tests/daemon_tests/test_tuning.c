@@ -123,6 +123,21 @@ static void a_device_on_which_the_control_gets_no_time_measures_all_the_same(voi
     assert_in_range(noted("run bench"), 13, 18);
 }
 
+static void where_the_default_fails_one_candidate_chooses_the_method_for_all_devices(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    set_fake("FAKE_DEVICES=2");
+    set_fake("FAKE_FIRST_WRONG=0");
+    start_parts();
+    tune(12, 2);
+    run_until_true(&told.is_over);
+    assert_int_equal(told.end, TUNING_DONE);
+    json_t *counts = json_object_get(told.result, "counts");
+    assert_int_equal(json_integer_value(json_object_get(counts, "ok")), 11);
+    assert_int_equal(noted("auto"), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +148,8 @@ int main(void)
             finalists_that_do_not_compile_again_end_the_tuning_with_the_reason, start, finish),
         cmocka_unit_test_setup_teardown(
             a_device_on_which_the_control_gets_no_time_measures_all_the_same, start, finish),
+        cmocka_unit_test_setup_teardown(
+            where_the_default_fails_one_candidate_chooses_the_method_for_all_devices, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
