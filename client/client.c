@@ -143,13 +143,8 @@ static int fail_as_sent(const json_t *error, struct tune_error *err)
 {
     const char *sentence = json_string_value(json_object_get(error, "message"));
     const char *word = json_string_value(json_object_get(json_object_get(error, "data"), "code"));
-    enum tune_code code = TUNE_EINTERNAL;
-    for (int i = TUNE_OK + 1; word != NULL && i <= TUNE_EINTERNAL; i++) {
-        if (strcmp(word, tune_code_word((enum tune_code)i)) == 0)
-            code = (enum tune_code)i;
-    }
-    return tune_fail(
-        err, code, "%s", sentence ? sentence : "the daemon refused without saying why");
+    return tune_fail(err, tune_code_from_word(word), "%s",
+        sentence ? sentence : "the daemon refused without saying why");
 }
 
 /* Waits for the reply with this id. New reference to the whole message, or NULL. */

@@ -16,6 +16,14 @@ const char *tune_code_word(enum tune_code code)
     return (size_t)code < count ? words[code] : "internal";
 }
 
+enum tune_code tune_code_from_word(const char *word)
+{
+    for (int code = TUNE_OK + 1; word != NULL && code < TUNE_EINTERNAL; code++)
+        if (strcmp(word, tune_code_word((enum tune_code)code)) == 0)
+            return (enum tune_code)code;
+    return TUNE_EINTERNAL;
+}
+
 /* A cut must not leave half a UTF-8 character: the text goes into JSON. */
 static void trim_partial_utf8(char *text)
 {

@@ -47,6 +47,8 @@ struct tune_error {
 
 /* The stable word of a code ("limit"), never NULL. */
 const char *tune_code_word(enum tune_code code);
+/* The code of an error's word; TUNE_EINTERNAL for NULL and for what is no error's word. */
+enum tune_code tune_code_from_word(const char *word);
 
 /* Sets *err unless it is NULL or already set, and returns -1 so that `return tune_fail(...)` reads
  * well. Text longer than the buffer is cut at a UTF-8 character. */

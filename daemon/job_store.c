@@ -60,11 +60,8 @@ static void restore_error(struct job *job, const json_t *json)
 {
     const char *text = json_string_value(json_object_get(json, "error"));
     const char *word = json_string_value(json_object_get(json, "code"));
-    enum tune_code code = TUNE_EINTERNAL; /* the last one */
-    while (word != NULL && code > TUNE_OK && strcmp(tune_code_word(code), word) != 0)
-        code--;
     if (text != NULL)
-        tune_fail(&job->error, code > TUNE_OK ? code : TUNE_EINTERNAL, "%s", text);
+        tune_fail(&job->error, tune_code_from_word(word), "%s", text);
 }
 
 static int on_stored_job(const char *name, const void *bytes, size_t count, void *context)

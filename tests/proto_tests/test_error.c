@@ -22,7 +22,17 @@ static void every_code_has_a_word_of_its_own(void **state)
         assert_int_equal(strspn(word, "abcdefghijklmnopqrstuvwxyz_"), strlen(word));
         for (int other = TUNE_OK; other < code; other++)
             assert_string_not_equal(word, tune_code_word((enum tune_code)other));
+        if (code != TUNE_OK)
+            assert_int_equal(tune_code_from_word(word), code);
     }
+}
+
+static void a_word_that_is_no_errors_is_internal(void **state)
+{
+    (void)state;
+    static const char *const words[] = {NULL, "", "ok", "limits", "Busy"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        assert_int_equal(tune_code_from_word(words[i]), TUNE_EINTERNAL);
 }
 
 static void the_words_that_scripts_compare_stay(void **state)
@@ -142,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_word_of_its_own),
+        cmocka_unit_test(a_word_that_is_no_errors_is_internal),
         cmocka_unit_test(the_words_that_scripts_compare_stay),
         cmocka_unit_test(a_code_out_of_range_is_internal),
         cmocka_unit_test(failing_returns_minus_one_and_tells),
