@@ -128,9 +128,18 @@ static json_t *finalist_json(struct tuning *tuning, const struct candidate *cand
             tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL));
 }
 
-static void set_failed(struct candidate *candidate, enum outcome outcome)
+static void set_failed(struct candidate *candidate, enum outcome outcome, const json_t *answer)
 {
-    size_t *counts = candidate->tuning->counts;
+    struct tuning *tuning = candidate->tuning;
+    size_t *counts = tuning->counts;
+    struct row row = {
+        .candidate = candidate,
+        .run = tuning->run_confirm,
+        .outcome = outcome,
+        .is_final = true,
+        .answer = answer,
+    };
+    tuning_add_row(tuning, &row);
     if (candidate->is_counted && candidate->outcome == OUTCOME_OK) {
         counts[OUTCOME_OK]--;
         counts[outcome]++;
@@ -156,19 +165,11 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
         return;
     }
     struct candidate *candidate = tuning->finalists[index];
-    struct row row = {
-        .candidate = candidate,
-        .run = tuning->run_confirm,
-        .outcome = outcome,
-        .is_final = true,
-        .answer = answer,
-    };
-    tuning_add_row(tuning, &row);
     tuning_message(tuning, "a finalist failed in the confirmation (%s) and was set aside", word);
-    set_failed(candidate, outcome);
+    set_failed(candidate, outcome, answer);
     for (size_t i = 0; i < tuning->candidate_count; i++) /* what is equal to it fails with it */
         if (tuning->candidates[i]->leader == candidate)
-            set_failed(tuning->candidates[i], outcome);
+            set_failed(tuning->candidates[i], outcome, answer);
     drop_finalist(tuning, (size_t)index);
     tuning_find_best(tuning);
 }

@@ -13,6 +13,8 @@
  *   FAKE_TIME_NS  what a bench takes, and each candidate of a confirmation
  *   FAKE_NO_CONTROL   ordinal of a device whose unverified benches have no time
  *   FAKE_FIRST_WRONG  ordinal of a device whose first bench gives a wrong result
+ *   FAKE_SAME_IMAGE  all images are equal, whatever the options
+ *   FAKE_WRONG    the first candidate of each confirmation gives a wrong result
  *   FAKE_COMPILES how many compiles a compile worker does; all later ones fail
  *   FAKE_STUBBORN 1: SIGTERM and the end of the pipe are ignored
  *
@@ -293,6 +295,9 @@ static void add_times(json_t *good, const json_t *request)
             json_array_append_new(results, time_json(atof(time_ns)));
     }
     json_object_set_new(good, "results", results);
+    if (count > 0 && getenv("FAKE_WRONG") != NULL)
+        json_object_update_new(
+            good, json_pack("{s:s, s:i}", "outcome", "wrong_result", "candidate", 0));
     static bool is_later;
     const char *wrong = getenv("FAKE_FIRST_WRONG");
     bool is_bench = json_object_get(request, "method") != NULL;
@@ -307,7 +312,7 @@ static void add_image(json_t *good, const json_t *request)
     static int compiles;
     const char *limit = getenv("FAKE_COMPILES");
     char *options = json_dumps(json_object_get(request, "options"), JSON_COMPACT | JSON_ENCODE_ANY);
-    if (getenv("FAKE_TIME_NS") != NULL)
+    if (getenv("FAKE_TIME_NS") != NULL && getenv("FAKE_SAME_IMAGE") == NULL)
         json_object_set_new(good, "image", json_string(options ? options : ""));
     free(options);
     if (limit == NULL || ++compiles <= atoi(limit))

@@ -41,8 +41,9 @@ static int finish(void **state)
     return close_parts(state);
 }
 
-/* The shipped transpose, `evals` configurations of it, on the first `devices` devices. */
-static struct tuning *tune(size_t evals, size_t devices)
+/* The shipped transpose, `evals` configurations of it, on the first `devices` devices; filter: of
+ * these values alone, taken. */
+static struct tuning *tune_some(size_t evals, size_t devices, json_t *filter)
 {
     struct tuning_callbacks callbacks = {.on_progress = on_progress, .on_done = on_done};
     struct tune_error err = {0};
@@ -58,7 +59,17 @@ static struct tuning *tune(size_t evals, size_t devices)
         .deadline_ms = 1000};
     if (spec.plugin == NULL)
         fail_msg("%s", err.text);
+    spec.has_filter = filter != NULL;
+    space_filter_init(&spec.filter, spec.plugin->manifest);
+    if (filter != NULL && space_filter_from_json(&spec.filter, spec.plugin->manifest, filter, &err))
+        fail_msg("%s", err.text);
+    json_decref(filter);
     return tuning_start(&parts, &spec, &callbacks);
+}
+
+static struct tuning *tune(size_t evals, size_t devices)
+{
+    return tune_some(evals, devices, NULL);
 }
 
 static json_int_t evaluations(void)
@@ -138,6 +149,32 @@ static void where_the_default_fails_one_candidate_chooses_the_method_for_all_dev
     assert_int_equal(noted("auto"), 2);
 }
 
+static int count_wrong(const struct sample *sample, void *context)
+{
+    *(int *)context += sample->outcome == OUTCOME_WRONG_RESULT;
+    return 0;
+}
+
+/* Configurations that differ in the layout of the tile alone have one launch, and here one image;
+ * it is wrong on the confirmation's inputs. */
+static void what_fails_in_the_confirmation_fails_under_each_of_its_names(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    set_fake("FAKE_SAME_IMAGE=1");
+    set_fake("FAKE_WRONG=1");
+    start_parts();
+    tune_some(2, 1,
+        json_pack("{s:i, s:i, s:i, s:i, s:[i,i]}", "VARIANT", 1, "TILE", 64, "ROWS", 8, "VEC", 2,
+            "LAYOUT", 0, 2));
+    run_until_true(&told.is_over);
+    assert_true(json_is_null(json_object_get(told.result, "best")));
+    int wrong = 0;
+    struct tune_error err = {0};
+    assert_int_equal(tuning_db_walk_samples(parts.db, NULL, count_wrong, &wrong, &err), 0);
+    assert_int_equal(wrong, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,7 +186,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_device_on_which_the_control_gets_no_time_measures_all_the_same, start, finish),
         cmocka_unit_test_setup_teardown(
-            where_the_default_fails_one_candidate_chooses_the_method_for_all_devices, start, finish),
+            where_the_default_fails_one_candidate_chooses_the_method_for_all_devices, start,
+            finish),
+        cmocka_unit_test_setup_teardown(
+            what_fails_in_the_confirmation_fails_under_each_of_its_names, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
