@@ -10,15 +10,16 @@
 
 #include <stdlib.h>
 
+#define FIRST 8         /* drawn at random; the walk begins at the fastest of them */
 #define STEPS_TRIED 64  /* for a neighbour that is not taken, before a fresh draw */
-#define START_HEAT 0.5  /* a time this many octaves longer is accepted with probability 1/e ... */
+#define START_HEAT 0.1  /* a time this many octaves longer is accepted with probability 1/e ... */
 #define END_HEAT 0.005  /* ... at the start, and at the end */
-#define RETURN_AFTER 20 /* reports without a gain until the place is the best again */
+#define RETURN_AFTER 12 /* reports without a gain until the place is the best again */
 
 struct state {
     struct points points;
     struct rng rng;
-    size_t budget, reported, since_gain;
+    size_t budget, proposed, reported, since_gain;
     size_t place, best; /* SIZE_MAX: none worked yet */
     double place_time, best_time;
 };
@@ -35,7 +36,8 @@ static void *create(const struct space *space, uint64_t seed, size_t budget)
 
 static size_t step(struct state *state)
 {
-    for (int i = 0; state->place != SIZE_MAX && i < STEPS_TRIED; i++) {
+    bool is_walking = state->proposed >= FIRST && state->place != SIZE_MAX;
+    for (int i = 0; is_walking && i < STEPS_TRIED; i++) {
         size_t index = points_step(&state->points, &state->rng, state->place);
         if (index != SIZE_MAX && !points_is_taken(&state->points, index))
             return index;
@@ -50,6 +52,7 @@ static enum search_step next(void *opaque, size_t *index)
         return SEARCH_DONE;
     *index = step(state);
     points_take(&state->points, *index);
+    state->proposed++;
     return SEARCH_PROPOSED;
 }
 
@@ -57,6 +60,8 @@ static bool accepts(struct state *state, double log_time)
 {
     if (state->place == SIZE_MAX || log_time <= state->place_time)
         return true;
+    if (state->reported <= FIRST)
+        return false;
     double left = 1 - (double)state->reported / (double)(state->budget + 1);
     double heat = END_HEAT + (START_HEAT - END_HEAT) * (left > 0 ? left * left : 0);
     return number_uniform(&state->rng) < number_exp((state->place_time - log_time) / heat);
