@@ -362,9 +362,11 @@ static json_t *cached_package(struct images *images, const struct record_hash *k
 static struct pending *add_pending(struct images *images)
 {
     struct pending *pending = xcalloc(1, sizeof *pending);
+    struct pending **end = &images->pending;
+    while (*end != NULL)
+        end = &(*end)->next;
     pending->images = images;
-    pending->next = images->pending;
-    images->pending = pending;
+    *end = pending; /* first asked, first told: askers ask for what promises most first */
     return pending;
 }
 

@@ -61,9 +61,10 @@ static struct tuning_db *db;
 static struct writer *writer;
 static struct images *images;
 static bool flag;
+static unsigned told_in_all;
 
 struct asker {
-    unsigned told;
+    unsigned told, place; /* place: in the order of telling */
     bool is_told, has_package, is_cached, is_hopeless;
     char error[256];
     struct asker *cancels; /* when told */
@@ -124,6 +125,7 @@ static void on_image(const struct image_result *result, void *context)
     struct asker *asker = context;
     asker->told++;
     asker->is_told = true;
+    asker->place = ++told_in_all;
     asker->has_package = result->package != NULL;
     asker->is_cached = result->is_cached;
     asker->is_hopeless = result->is_hopeless;
@@ -169,6 +171,30 @@ static void an_image_is_compiled_once_and_then_cached(void **state)
     } while (!second.is_cached);
     assert_true(second.has_package);
     assert_true(images_counts(images).hits >= 1);
+}
+
+/* Askers ask for what promises most first: cached images must not come in another order. */
+static void cached_images_come_in_the_order_of_asking(void **state)
+{
+    (void)state;
+    static const char *const defines[] = {"-DBM=1", "-DBM=2", "-DBM=3", "-DBM=4"};
+    start_images();
+    struct asker askers[4];
+    bool all_are_cached = false;
+    while (!all_are_cached) { /* until the commits are done */
+        told_in_all = 0;
+        for (size_t i = 0; i < 4; i++) {
+            askers[i] = (struct asker){0};
+            ask(defines[i], "source", &askers[i]);
+        }
+        all_are_cached = true;
+        for (size_t i = 0; i < 4; i++) {
+            run_until_true(&askers[i].is_told);
+            all_are_cached = all_are_cached && askers[i].is_cached;
+        }
+    }
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(askers[i].place, i + 1);
 }
 
 static void askers_of_one_image_share_a_compile(void **state)
@@ -301,6 +327,7 @@ int main(void)
         cmocka_unit_test(a_device_gets_code_that_it_can_run),
         cmocka_unit_test(a_device_without_code_is_told_both_sides),
         TEST(an_image_is_compiled_once_and_then_cached),
+        TEST(cached_images_come_in_the_order_of_asking),
         TEST(askers_of_one_image_share_a_compile),
         TEST(a_compiler_that_dies_is_tried_once_more),
         TEST(a_compile_that_fails_says_why_and_leaves_hope),
