@@ -18,9 +18,10 @@ bool job_is_active(const struct job *job)
 
 json_t *job_to_json(const struct job *job, bool with_request)
 {
-    json_t *json = json_pack("{s:s, s:s, s:O, s:I, s:I}", "job", job->id, "state",
+    json_t *json = json_pack("{s:s, s:s, s:O, s:I, s:I, s:I}", "job", job->id, "state",
         job_state_words[job->state], "results", job->results, "created_unix_ms",
-        (json_int_t)job->created_unix_ms, "owner", (json_int_t)job->owner);
+        (json_int_t)job->created_unix_ms, "owner", (json_int_t)job->owner, "shape_count",
+        (json_int_t)job->shape_count);
     json_object_set(json, "kernel", json_object_get(job->request, "kernel"));
     if (with_request)
         json_object_set(json, "request", job->request);

@@ -167,7 +167,14 @@ static void send_to(struct client *client, const json_t *message)
         client->longest_bytes = outgoing->length;
     client->queued_bytes += outgoing->length;
     uv_buf_t buffer = uv_buf_init(outgoing->line, (unsigned)outgoing->length);
-    uv_write(&outgoing->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written);
+    int status = uv_write(&outgoing->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written);
+    if (status != 0) {
+        client->queued_bytes -= outgoing->length;
+        free(outgoing->line);
+        free(outgoing);
+        drop_client(client, uv_strerror(status));
+        return;
+    }
     if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe)
         > SERVER_QUEUE_LIMIT_BYTES + client->longest_bytes)
         drop_client(client, "it does not read: too many bytes wait for it");

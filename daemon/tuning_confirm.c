@@ -70,7 +70,8 @@ static void choose_finalists(struct tuning *tuning)
     for (size_t i = 0; i < count && i < TUNING_CONFIRM_MAX; i++)
         tuning->finalists[tuning->finalist_count++] = sorted[i];
     free(sorted);
-    if (tuning->standard != NULL && tuning->standard->outcome == OUTCOME_OK
+    if (tuning->standard != NULL && tuning->standard->is_counted
+        && tuning->standard->outcome == OUTCOME_OK
         && !tuning->standard->is_refused)
         tuning->finalists[tuning->finalist_count++] = tuning->standard;
 }
