@@ -20,9 +20,9 @@
 
 #define TUNE_PROTO_VERSION 1 /* raise on an incompatible change of messages; `ping` reports it */
 
-#define PROTO_REQUEST_LIMIT_BYTES ((size_t)1 << 20)   /* one request line on the socket */
-#define PROTO_MESSAGE_LIMIT_BYTES ((size_t)128 << 20) /* one line from the daemon or on the pipe   \
-                                                       */
+/* Lines: a request on the socket, and a message from the daemon or on the worker pipe. */
+#define PROTO_REQUEST_LIMIT_BYTES ((size_t)1 << 20)
+#define PROTO_MESSAGE_LIMIT_BYTES ((size_t)128 << 20)
 #define PROTO_DEPTH_LIMIT 32
 
 /* --- lines ------------------------------------------------------------------------------------ */

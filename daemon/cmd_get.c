@@ -1,5 +1,5 @@
-/* get: the configuration to launch with. Never blocks the loop; with the policy `wait` the answer comes when
- * the sweep that it needs has ended. */
+/* get: the configuration to launch with. Never blocks the loop; with the policy `wait` the answer
+ * comes when the sweep that it needs has ended. */
 #include "daemon/command.h"
 
 #include "client/proto.h"
@@ -16,7 +16,7 @@ enum policy { POLICY_CACHED, POLICY_NEAREST, POLICY_TUNE, POLICY_WAIT };
 /* How far an answer was fetched; lower is better. */
 enum origin { ORIGIN_EXACT, ORIGIN_NEAREST, ORIGIN_TRANSFERRED, ORIGIN_DEFAULT, ORIGIN_NONE };
 
-static const char *const origin_words[] = { "exact", "nearest", "transferred", "default" };
+static const char *const origin_words[] = {"exact", "nearest", "transferred", "default"};
 
 struct get {
     struct get *next, **here; /* in the list of those not answered yet */
@@ -80,7 +80,7 @@ static void get_fail(struct get *get, const struct tune_error *err)
 
 static int parse_policy(const char *word, enum policy *policy, struct tune_error *err)
 {
-    static const char *const words[] = { "cached", "nearest", "tune", "wait" };
+    static const char *const words[] = {"cached", "nearest", "tune", "wait"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(word, words[i]) == 0) {
             *policy = (enum policy)i;
@@ -92,8 +92,8 @@ static int parse_policy(const char *word, enum policy *policy, struct tune_error
 
 static int parse(struct get *get, struct tune_error *err)
 {
-    static const char *const keys[]
-        = { "kernel", "shape", "dtype", "arch", "gpu", "mode", "policy", "cubin", NULL };
+    static const char *const keys[] = {
+        "kernel", "shape", "dtype", "arch", "gpu", "mode", "policy", "cubin", NULL};
     const json_t *params = get->request->params;
     struct app *app = get->request->app;
     const char *arch = NULL, *gpu = NULL, *policy = "nearest";
@@ -104,20 +104,22 @@ static int parse(struct get *get, struct tune_error *err)
     get->plugin = plugin_ref(plugin);
     get->dtype = plugin->manifest->dtypes[0];
     get->mode = "cold";
-    if (proto_object_opt(params, "shape", &shape, err)
-        || proto_string_opt(params, "dtype", &get->dtype, err)
-        || proto_string_opt(params, "arch", &arch, err) || proto_string_opt(params, "gpu", &gpu, err)
-        || proto_string_opt(params, "mode", &get->mode, err)
-        || proto_string_opt(params, "policy", &policy, err)
-        || proto_bool_opt(params, "cubin", &get->with_cubin, err)
-        || parse_policy(policy, &get->policy, err))
+    if (proto_object_opt(params, "shape", &shape, err) ||
+        proto_string_opt(params, "dtype", &get->dtype, err) ||
+        proto_string_opt(params, "arch", &arch, err) ||
+        proto_string_opt(params, "gpu", &gpu, err) ||
+        proto_string_opt(params, "mode", &get->mode, err) ||
+        proto_string_opt(params, "policy", &policy, err) ||
+        proto_bool_opt(params, "cubin", &get->with_cubin, err) ||
+        parse_policy(policy, &get->policy, err))
         return -1;
     if (shape == NULL)
         return tune_fail(err, TUNE_EINVAL, "field \"shape\" is missing");
     if (manifest_shape_from_json(plugin->manifest, shape, get->dims, err))
         return -1;
     if (!manifest_has_dtype(plugin->manifest, get->dtype))
-        return tune_fail(err, TUNE_EINVAL, "%s has no dtype \"%.20s\"", plugin->manifest->name, get->dtype);
+        return tune_fail(
+            err, TUNE_EINVAL, "%s has no dtype \"%.20s\"", plugin->manifest->name, get->dtype);
     if (strcmp(get->mode, "cold") != 0 && strcmp(get->mode, "warm") != 0)
         return tune_fail(err, TUNE_EINVAL, "mode is \"%.20s\"; it must be cold or warm", get->mode);
     return find_target(app, arch, gpu, &get->device, err);
@@ -125,7 +127,8 @@ static int parse(struct get *get, struct tune_error *err)
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
-/* Whether these values may be launched for the asked shape on the asked device; fills the launches. */
+/* Whether these values may be launched for the asked shape on the asked device; fills the launches.
+ */
 static bool take_values(struct get *get, const int64_t *values)
 {
     int64_t slots[MANIFEST_MAX_SLOTS];
@@ -133,8 +136,7 @@ static bool take_values(struct get *get, const int64_t *values)
     manifest_bind(manifest, &get->device, get->dims, get->dtype, slots);
     if (space_check(manifest, values, slots, NULL))
         return false;
-    json_t *launches
-        = plan_launches(manifest, &get->device, get->dims, get->dtype, values, NULL);
+    json_t *launches = plan_launches(manifest, &get->device, get->dims, get->dtype, values, NULL);
     json_t *buffers = plan_buffers(manifest, &get->device, get->dims, get->dtype, values, NULL);
     if (launches == NULL || buffers == NULL) {
         json_decref(launches);
@@ -155,14 +157,15 @@ static void set_text(char **to, const char *text)
     *to = xstrdup(text);
 }
 
-/* A stored row is served only if it is valid in today's space: the manifest may have changed, or the row may
- * come from elsewhere. */
+/* A stored row is served only if it is valid in today's space: the manifest may have changed, or
+ * the row may come from elsewhere. */
 static bool take_best(struct get *get, const struct best *best, enum origin origin, double distance)
 {
-    int64_t values[MANIFEST_MAX_PARAMS] = { 0 };
-    if (manifest_config_from_text(get->plugin->manifest, best->config, values, NULL)
-        || !take_values(get, values)) {
-        log_debug("a stored %s configuration is not valid here: %s", best->key.kernel, best->config);
+    int64_t values[MANIFEST_MAX_PARAMS] = {0};
+    if (manifest_config_from_text(get->plugin->manifest, best->config, values, NULL) ||
+        !take_values(get, values)) {
+        log_debug(
+            "a stored %s configuration is not valid here: %s", best->key.kernel, best->config);
         return false;
     }
     get->origin = origin;
@@ -179,10 +182,10 @@ static bool take_best(struct get *get, const struct best *best, enum origin orig
 static void look_exact(struct get *get)
 {
     struct tuning_db *db = get->request->app->db;
-    const char *names[] = { get->device.name, NULL };
+    const char *names[] = {get->device.name, NULL};
     for (size_t i = 0; i < 2 && get->origin == ORIGIN_NONE; i++) {
         struct best best;
-        struct tune_error err = { 0 };
+        struct tune_error err = {0};
         if (i == 0 && names[0][0] == '\0')
             continue;
         if (tuning_db_best(db, &get->key, names[i], &best, &err) != 0)
@@ -222,9 +225,8 @@ static void look(struct get *get)
     look_exact(get);
     if (get->origin == ORIGIN_EXACT || get->policy == POLICY_CACHED)
         return;
-    struct tune_error err = { 0 };
-    if (tuning_db_walk_best(
-            get->request->app->db, get->plugin->manifest->name, on_near, get, &err))
+    struct tune_error err = {0};
+    if (tuning_db_walk_best(get->request->app->db, get->plugin->manifest->name, on_near, get, &err))
         log_warnx("get: %s", err.text);
     look_default(get);
 }
@@ -233,21 +235,23 @@ static void look(struct get *get)
 
 static json_t *answer_json(const struct get *get)
 {
-    struct tuning_db_stats stats = { 0 };
+    struct tuning_db_stats stats = {0};
     tuning_db_stats(get->request->app->db, &stats, NULL);
     const struct manifest *manifest = get->plugin->manifest;
     bool is_exact = get->origin == ORIGIN_EXACT;
-    json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:o, s:O, s:O, s:o, s:I, "
-                             "s:b, s:I, s:s?}",
-        "kernel", manifest->name, "dtype", get->dtype, "arch", get->device.arch, "shape",
-        manifest_shape_to_json(manifest, get->dims), "mode", get->mode, "origin",
-        origin_words[get->origin], "measured_on", get->measured_on, "measured_shape",
-        get->measured_shape, "same_gpu", get->same_gpu, "config",
-        manifest_config_to_json(manifest, get->values), "launches", get->launches, "buffers",
-        get->buffers, "median_ns", get->median_ns > 0 ? json_real(get->median_ns) : json_null(),
-        "generation", (json_int_t)stats.generation, "verified", get->origin != ORIGIN_DEFAULT, "sm",
-        (json_int_t)get->device.attributes[DEVICE_sm], "nvrtc", get->nvrtc);
-    /* The loss of an exact, confirmed answer is none by its own measurement; nothing is known of others. */
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:o, s:O, s:O, s:o, s:I, "
+                  "s:b, s:I, s:s?}",
+            "kernel", manifest->name, "dtype", get->dtype, "arch", get->device.arch, "shape",
+            manifest_shape_to_json(manifest, get->dims), "mode", get->mode, "origin",
+            origin_words[get->origin], "measured_on", get->measured_on, "measured_shape",
+            get->measured_shape, "same_gpu", get->same_gpu, "config",
+            manifest_config_to_json(manifest, get->values), "launches", get->launches, "buffers",
+            get->buffers, "median_ns", get->median_ns > 0 ? json_real(get->median_ns) : json_null(),
+            "generation", (json_int_t)stats.generation, "verified", get->origin != ORIGIN_DEFAULT,
+            "sm", (json_int_t)get->device.attributes[DEVICE_sm], "nvrtc", get->nvrtc);
+    /* The loss of an exact, confirmed answer is none by its own measurement; nothing is known of
+     * others. */
     json_object_set_new(
         json, "expected_loss", is_exact && get->is_confirmed ? json_real(0.0) : json_null());
     json_object_set_new(json, "min_driver", json_null());
@@ -260,7 +264,7 @@ static void on_image(const struct image_result *result, void *context)
 {
     struct get *get = context;
     if (result->package == NULL) {
-        struct tune_error err = { 0 };
+        struct tune_error err = {0};
         tune_fail(&err, result->is_hopeless ? TUNE_ENOCOMPILER : TUNE_EINVAL,
             "the configuration does not compile: %s", result->error);
         get_fail(get, &err);
@@ -284,8 +288,7 @@ static void request_cubin(struct get *get)
         .defines = plan_defines(manifest, get->dims, get->dtype, get->values, NULL),
         .entries = plan_entries(manifest, false),
         .device = &get->device,
-        .arch_suffix
-        = plan_arch_suffix(manifest, &get->device, get->dims, get->dtype, get->values),
+        .arch_suffix = plan_arch_suffix(manifest, &get->device, get->dims, get->dtype, get->values),
     };
     image_request(get->request->app->images, &request, on_image, get);
     json_decref(request.defines);
@@ -295,8 +298,9 @@ static void request_cubin(struct get *get)
 static void answer(struct get *get)
 {
     if (get->origin == ORIGIN_NONE) {
-        struct tune_error err = { 0 };
-        tune_fail(&err, TUNE_ENOTFOUND, "%s for %s on %s is not tuned: run `tunectl sweep %s --shape %s`",
+        struct tune_error err = {0};
+        tune_fail(&err, TUNE_ENOTFOUND,
+            "%s for %s on %s is not tuned: run `tunectl sweep %s --shape %s`",
             get->plugin->manifest->name, get->shape, get->device.arch, get->plugin->manifest->name,
             get->shape);
         get_fail(get, &err);
@@ -331,7 +335,8 @@ static void on_queued(const char *job, const struct tune_error *err, void *conte
         get_fail(get, err);
 }
 
-/* It cannot be tuned here: what there is is served all the same, but to those who wait for better. */
+/* It cannot be tuned here: what there is is served all the same, but to those who wait for better.
+ */
 static void answer_untuned(struct get *get, const struct tune_error *why)
 {
     if (get->policy == POLICY_TUNE)
@@ -345,15 +350,15 @@ static void queue_sweep(struct get *get)
 {
     struct app *app = get->request->app;
     const struct manifest *manifest = get->plugin->manifest;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (get->device.uuid[0] == '\0') {
-        tune_fail(&err, TUNE_ENODEVICE, "no %s %s is attached: it cannot be tuned here", get->device.arch,
-            get->device.name[0] ? get->device.name : "GPU");
+        tune_fail(&err, TUNE_ENODEVICE, "no %s %s is attached: it cannot be tuned here",
+            get->device.arch, get->device.name[0] ? get->device.name : "GPU");
         answer_untuned(get, &err);
         return;
     }
-    const char *job
-        = jobs_find_active(app->jobs, manifest->name, get->shape, get->dtype, get->mode);
+    const char *job =
+        jobs_find_active(app->jobs, manifest->name, get->shape, get->dtype, get->mode);
     if (job != NULL) {
         follow_job(get, job);
         return;
@@ -389,14 +394,14 @@ void get_refuse_all(struct app *app, const struct tune_error *err)
 
 void cmd_get(struct request *request)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     struct get *get = get_create(request);
     if (parse(get, &err)) {
         get_fail(get, &err);
         return;
     }
     get->shape = manifest_shape_text(get->plugin->manifest, get->dims);
-    get->key = (struct record_key) {
+    get->key = (struct record_key){
         .kernel = get->plugin->manifest->name,
         .fingerprint = get->plugin->fingerprint,
         .shape = get->shape,

@@ -14,8 +14,7 @@ void cmd_ping(struct request *request)
         json_pack("{s:s, s:i, s:i, s:s, s:s, s:b, s:b, s:f}", "version", TUNE_VERSION, "proto",
             TUNE_PROTO_VERSION, "pid", (int)getpid(), "db", app->config.db, "socket",
             app->config.socket, "emulated", app->config.emulate, "ready",
-            sched_is_ready(app->sched), "uptime_s",
-            (double)(uv_hrtime() - app->started_ns) / 1e9));
+            sched_is_ready(app->sched), "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9));
 }
 
 static json_t *kernel_json(const struct plugin *plugin)
@@ -47,11 +46,11 @@ void cmd_kernels(struct request *request)
 
 void cmd_describe(struct request *request)
 {
-    static const char *const keys[] = { "kernel", NULL };
-    struct tune_error err = { 0 };
+    static const char *const keys[] = {"kernel", NULL};
+    struct tune_error err = {0};
     struct plugin *plugin;
-    if (proto_known_keys(request->params, keys, "describe", &err)
-        || find_plugin(request->app, request->params, &plugin, &err)) {
+    if (proto_known_keys(request->params, keys, "describe", &err) ||
+        find_plugin(request->app, request->params, &plugin, &err)) {
         request_fail(request, &err);
         return;
     }
@@ -68,12 +67,12 @@ void cmd_describe(struct request *request)
 
 void cmd_devices(struct request *request)
 {
-    static const char *const keys[] = { "revive", NULL };
+    static const char *const keys[] = {"revive", NULL};
     struct app *app = request->app;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     int64_t revive = -1;
-    if (proto_known_keys(request->params, keys, "devices", &err)
-        || proto_int_opt(request->params, "revive", 0, 1023, &revive, &err)) {
+    if (proto_known_keys(request->params, keys, "devices", &err) ||
+        proto_int_opt(request->params, "revive", 0, 1023, &revive, &err)) {
         request_fail(request, &err);
         return;
     }
@@ -96,7 +95,7 @@ void cmd_devices(struct request *request)
 static json_t *database_json(struct app *app)
 {
     struct tuning_db_stats stats;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (tuning_db_stats(app->db, &stats, &err))
         return json_pack("{s:s}", "error", err.text);
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "samples",
@@ -117,8 +116,9 @@ void cmd_stats(struct request *request)
     struct image_counts images = images_counts(app->images);
     const struct compiler_info *compiler = sched_compiler(app->sched);
     request_reply(request,
-        json_pack("{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
-                  "s:s}, s:o}",
+        json_pack(
+            "{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
+            "s:s}, s:o}",
             "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9, "clients",
             (json_int_t)server_client_count(app->server), "requests", (json_int_t)app->requests,
             "jobs_active", (json_int_t)jobs_active_count(app->jobs), "workers", "compile",

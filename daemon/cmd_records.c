@@ -1,5 +1,5 @@
-/* records: what was measured, in the database's order, with filters and a limit. Runs on a pool thread: the database may
- * be large. */
+/* records: what was measured, in the database's order, with filters and a limit. Runs on a pool
+ * thread: the database may be large. */
 #include "daemon/command.h"
 
 #include "client/proto.h"
@@ -44,12 +44,14 @@ static json_t *sample_json(const struct sample *sample)
     json_t *samples = json_array();
     for (size_t i = 0; i < sample->sample_count; i++)
         json_array_append_new(samples, json_real(sample->samples_ns[i]));
-    json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:o, s:s, s:i, s:s, s:I, s:s, s:s, s:s}",
-        "kernel", sample->key.kernel, "dtype", sample->key.dtype, "arch", sample->key.arch, "shape",
-        text_json(sample->key.shape), "mode", sample->key.mode, "config", text_json(sample->config), "outcome",
-        outcome_word(sample->outcome), "samples_ns", samples, "device", sample->gpu_name, "driver",
-        (int)sample->driver, "nvrtc", sample->nvrtc, "time", (json_int_t)sample->time_unix_ms,
-        "host", sample->host, "run", sample->run, "method", sample->method);
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:o, s:s, s:i, s:s, s:I, s:s, s:s, s:s}",
+            "kernel", sample->key.kernel, "dtype", sample->key.dtype, "arch", sample->key.arch,
+            "shape", text_json(sample->key.shape), "mode", sample->key.mode, "config",
+            text_json(sample->config), "outcome", outcome_word(sample->outcome), "samples_ns",
+            samples, "device", sample->gpu_name, "driver", (int)sample->driver, "nvrtc",
+            sample->nvrtc, "time", (json_int_t)sample->time_unix_ms, "host", sample->host, "run",
+            sample->run, "method", sample->method);
     json_object_set_new(json, "median_ns",
         sample->outcome == OUTCOME_OK ? json_real(sample->median_ns) : json_null());
     json_object_update_new(json,
@@ -85,7 +87,7 @@ static void add_log(struct walk *walk, json_t *json, const char *id)
 {
     char *text = NULL;
     size_t length = 0;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (id[0] != '\0' && tuning_db_log(walk->db, id, &text, &length, &err) == 0)
         json_object_set_new(json, "log", json_stringn(text, length));
     free(text);
@@ -94,10 +96,10 @@ static void add_log(struct walk *walk, json_t *json, const char *id)
 static int on_sample(const struct sample *sample, void *context)
 {
     struct walk *walk = context;
-    if (differs(walk->kernel, sample->key.kernel) || differs(walk->shape, sample->key.shape)
-        || differs(walk->arch, sample->key.arch)
-        || differs(walk->outcome, outcome_word(sample->outcome))
-        || (walk->job != NULL && !is_job_of(sample->run, walk->job)))
+    if (differs(walk->kernel, sample->key.kernel) || differs(walk->shape, sample->key.shape) ||
+        differs(walk->arch, sample->key.arch) ||
+        differs(walk->outcome, outcome_word(sample->outcome)) ||
+        (walk->job != NULL && !is_job_of(sample->run, walk->job)))
         return 0;
     if ((int64_t)json_array_size(walk->list) >= walk->limit)
         return 0;
@@ -129,9 +131,9 @@ static void on_read(uv_work_t *work, int status)
 
 void cmd_records(struct request *request)
 {
-    static const char *const keys[]
-        = { "kernel", "outcome", "job", "shape", "arch", "limit", "log", NULL };
-    struct tune_error err = { 0 };
+    static const char *const keys[] = {
+        "kernel", "outcome", "job", "shape", "arch", "limit", "log", NULL};
+    struct tune_error err = {0};
     struct walk *walk = xcalloc(1, sizeof *walk);
     const json_t *params = request->params;
     enum outcome ignored;

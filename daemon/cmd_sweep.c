@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The asker is subscribed before the job can have an event; it gets its id first all the same, since
- * events go out later than this reply. */
+/* The asker is subscribed before the job can have an event; it gets its id first all the same,
+ * since events go out later than this reply. */
 static void on_stored(const char *job, const struct tune_error *err, void *context)
 {
     struct request *request = context;
@@ -22,25 +22,25 @@ static void on_stored(const char *job, const struct tune_error *err, void *conte
 
 void cmd_sweep(struct request *request)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (jobs_submit(request->app->jobs, request->params, request->uid, on_stored, request, &err))
         request_fail(request, &err);
 }
 
-static const char *const job_keys[] = { "job", NULL };
+static const char *const job_keys[] = {"job", NULL};
 
 static int job_param(struct request *request, const char **job, struct tune_error *err)
 {
     *job = NULL;
-    return proto_known_keys(request->params, job_keys, "this method", err)
-            || proto_string_opt(request->params, "job", job, err)
-        ? -1
-        : 0;
+    return proto_known_keys(request->params, job_keys, "this method", err) ||
+                   proto_string_opt(request->params, "job", job, err)
+               ? -1
+               : 0;
 }
 
 void cmd_jobs(struct request *request)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     const char *job;
     json_t *result = NULL;
     if (job_param(request, &job, &err) == 0)
@@ -53,7 +53,7 @@ void cmd_jobs(struct request *request)
 
 void cmd_cancel(struct request *request)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     const char *job;
     if (job_param(request, &job, &err) == 0 && job == NULL)
         tune_fail(&err, TUNE_EINVAL, "field \"job\" is missing: which sweep? see `tunectl jobs`");
@@ -67,7 +67,7 @@ void cmd_cancel(struct request *request)
 void cmd_watch(struct request *request)
 {
     struct app *app = request->app;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     const char *job;
     json_t *now = NULL;
     if (job_param(request, &job, &err) == 0)

@@ -9,18 +9,18 @@
 #include <string.h>
 
 const struct command commands[] = {
-    { "ping", "is the daemon there, and which", cmd_ping },
-    { "kernels", "what there is to tune", cmd_kernels },
-    { "describe", "a kernel's manifest and space", cmd_describe },
-    { "get", "the launch configuration for a shape", cmd_get },
-    { "sweep", "tune a kernel for shapes", cmd_sweep },
-    { "jobs", "sweeps: queued, running, ended", cmd_jobs },
-    { "cancel", "end a sweep", cmd_cancel },
-    { "watch", "progress of one sweep or of all", cmd_watch },
-    { "records", "what was measured", cmd_records },
-    { "devices", "GPUs and their state", cmd_devices },
-    { "stats", "counters of the daemon", cmd_stats },
-    { NULL, NULL, NULL },
+    {"ping", "is the daemon there, and which", cmd_ping},
+    {"kernels", "what there is to tune", cmd_kernels},
+    {"describe", "a kernel's manifest and space", cmd_describe},
+    {"get", "the launch configuration for a shape", cmd_get},
+    {"sweep", "tune a kernel for shapes", cmd_sweep},
+    {"jobs", "sweeps: queued, running, ended", cmd_jobs},
+    {"cancel", "end a sweep", cmd_cancel},
+    {"watch", "progress of one sweep or of all", cmd_watch},
+    {"records", "what was measured", cmd_records},
+    {"devices", "GPUs and their state", cmd_devices},
+    {"stats", "counters of the daemon", cmd_stats},
+    {NULL, NULL, NULL},
 };
 
 /* A request that was under way on the thread pool may outlive the server when the daemon stops. */
@@ -74,13 +74,13 @@ static const struct command *find_command(const char *method, struct tune_error 
 
 static const struct command *check_message(json_t *message, struct tune_error *err)
 {
-    static const char *const keys[] = { "jsonrpc", "id", "method", "params", NULL };
+    static const char *const keys[] = {"jsonrpc", "id", "method", "params", NULL};
     const char *version, *method;
     json_t *params, *id = json_object_get(message, "id");
-    if (proto_known_keys(message, keys, "a request", err)
-        || proto_string(message, "jsonrpc", &version, err)
-        || proto_string(message, "method", &method, err)
-        || proto_object_opt(message, "params", &params, err))
+    if (proto_known_keys(message, keys, "a request", err) ||
+        proto_string(message, "jsonrpc", &version, err) ||
+        proto_string(message, "method", &method, err) ||
+        proto_object_opt(message, "params", &params, err))
         return NULL;
     if (strcmp(version, "2.0") != 0) {
         tune_fail(err, TUNE_EINVAL, "field \"jsonrpc\" must be \"2.0\"");
@@ -95,7 +95,7 @@ static const struct command *check_message(json_t *message, struct tune_error *e
 
 void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *message)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     json_t *id = json_object_get(message, "id");
     const struct command *command = check_message(message, &err);
     if (command != NULL && app->is_stopping)
@@ -121,7 +121,8 @@ void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *messa
     command->run(request);
 }
 
-int find_plugin(struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err)
+int find_plugin(
+    struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err)
 {
     const char *kernel;
     if (proto_string(params, "kernel", &kernel, err))
@@ -135,8 +136,8 @@ int find_target(struct app *app, const char *arch, const char *gpu, struct devic
 {
     for (size_t i = 0; i < sched_device_count(app->sched); i++) {
         const struct device_info *attached = sched_device(app->sched, i);
-        if ((arch == NULL || strcmp(arch, attached->arch) == 0)
-            && (gpu == NULL || strcmp(gpu, attached->name) == 0)) {
+        if ((arch == NULL || strcmp(arch, attached->arch) == 0) &&
+            (gpu == NULL || strcmp(gpu, attached->name) == 0)) {
             *device = *attached;
             return 0;
         }

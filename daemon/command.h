@@ -1,8 +1,9 @@
-/* The methods of the protocol: one table, one function each. To add one: a line in command.c, a function in
- * the cmd_*.c of its family.
+/* The methods of the protocol: one table, one function each. To add one: a line in command.c, a
+ * function in the cmd_*.c of its family.
  *
- * A command gets a request and answers it exactly once, now or later, with request_reply or request_fail,
- * after which the request is gone. The client may have left meanwhile; nobody needs to care. */
+ * A command gets a request and answers it exactly once, now or later, with request_reply or
+ * request_fail, after which the request is gone. The client may have left meanwhile; nobody needs
+ * to care. */
 #ifndef TUNE_COMMAND_H
 #define TUNE_COMMAND_H
 
@@ -53,9 +54,10 @@ void get_job_ended(struct app *app, const char *job);
 /* The daemon stops: all that are not answered yet are told so. */
 void get_refuse_all(struct app *app, const struct tune_error *err);
 
-/* Parts of a request that several commands share. The device to answer for: the attached one of that arch
- * or GPU name, else a stand-in with the limits of that arch (device.uuid is then ""). */
-int find_plugin(struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err);
+/* Parts of a request that several commands share. The device to answer for: the attached one of
+ * that arch or GPU name, else a stand-in with the limits of that arch (device.uuid is then ""). */
+int find_plugin(
+    struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err);
 int find_target(struct app *app, const char *arch, const char *gpu, struct device_info *device,
     struct tune_error *err);
 

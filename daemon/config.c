@@ -1,5 +1,5 @@
-/* See config.h. The build tree and an installed prefix have one shape, and paths are found from where the
- * program lies, so that a tree can be moved. */
+/* See config.h. The build tree and an installed prefix have one shape, and paths are found from
+ * where the program lies, so that a tree can be moved. */
 #include "daemon/config.h"
 
 #include "client/tune.h"
@@ -15,66 +15,83 @@
 
 extern char **environ;
 
-const char config_help[]
-    = "usage: tunerd [options]\n"
-      "Finds, keeps and serves the best launch configuration of CUDA kernels.\n"
-      "\n"
-      "  --foreground            stay attached to the terminal; log to standard error\n"
-      "  --socket PATH           listen here (default: TUNE_SOCKET, $XDG_RUNTIME_DIR/tunerd.sock,\n"
-      "                          /tmp/tunerd-UID/tunerd.sock)\n"
-      "  --db DIR                the tuning database (default: $XDG_DATA_HOME/tunerd/db)\n"
-      "  --plugins DIR           search kernels here first; may be given again (also TUNE_PLUGIN_PATH)\n"
-      "  --cuda DIR              look for libcuda and libnvrtc here first (also TUNE_CUDA_DIR)\n"
-      "  --emulate               use the CPU emulator in place of a GPU (also TUNE_EMULATE=1)\n"
-      "  --compile-workers N     compilers at a time (default: cores - 1)\n"
-      "  --compile-deadline S    seconds one compile may take (default: 60)\n"
-      "  --compile-memory MIB    resident memory of one compiler (default: 4096)\n"
-      "  --devices LIST          ordinals of the GPUs to use, e.g. 0,2 (default: all)\n"
-      "  --idle-exit S           end after S seconds without clients and jobs (default: never)\n"
-      "  --system                a daemon for all users of a group: no kernels from users' folders\n"
-      "  --log FILE              append the log here instead of standard error\n"
-      "  --debug                 log more\n"
-      "  --check                 check the database and the kernels, print what is wrong, and end\n"
-      "  --salvage               move a damaged database aside, keep what can be read of it, and end\n"
-      "  --help, --version\n";
+const char config_help[] =
+    "usage: tunerd [options]\n"
+    "Finds, keeps and serves the best launch configuration of CUDA kernels.\n"
+    "\n"
+    "  --foreground            stay attached to the terminal; log to standard error\n"
+    "  --socket PATH           listen here (default: TUNE_SOCKET, $XDG_RUNTIME_DIR/tunerd.sock,\n"
+    "                          /tmp/tunerd-UID/tunerd.sock)\n"
+    "  --db DIR                the tuning database (default: $XDG_DATA_HOME/tunerd/db)\n"
+    "  --plugins DIR           search kernels here first; may be given again (also "
+    "TUNE_PLUGIN_PATH)\n"
+    "  --cuda DIR              look for libcuda and libnvrtc here first (also TUNE_CUDA_DIR)\n"
+    "  --emulate               use the CPU emulator in place of a GPU (also TUNE_EMULATE=1)\n"
+    "  --compile-workers N     compilers at a time (default: cores - 1)\n"
+    "  --compile-deadline S    seconds one compile may take (default: 60)\n"
+    "  --compile-memory MIB    resident memory of one compiler (default: 4096)\n"
+    "  --devices LIST          ordinals of the GPUs to use, e.g. 0,2 (default: all)\n"
+    "  --idle-exit S           end after S seconds without clients and jobs (default: never)\n"
+    "  --system                a daemon for all users of a group: no kernels from users' folders\n"
+    "  --log FILE              append the log here instead of standard error\n"
+    "  --debug                 log more\n"
+    "  --check                 check the database and the kernels, print what is wrong, and end\n"
+    "  --salvage               move a damaged database aside, keep what can be read of it, and "
+    "end\n"
+    "  --help, --version\n";
 
 enum option_key {
-    KEY_FOREGROUND = 1000, KEY_SOCKET, KEY_DB, KEY_PLUGINS, KEY_CUDA, KEY_EMULATE, KEY_WORKERS,
-    KEY_DEADLINE, KEY_MEMORY, KEY_DEVICES, KEY_IDLE, KEY_SYSTEM, KEY_LOG, KEY_DEBUG, KEY_CHECK, KEY_SALVAGE,
-    KEY_HELP, KEY_VERSION,
+    KEY_FOREGROUND = 1000,
+    KEY_SOCKET,
+    KEY_DB,
+    KEY_PLUGINS,
+    KEY_CUDA,
+    KEY_EMULATE,
+    KEY_WORKERS,
+    KEY_DEADLINE,
+    KEY_MEMORY,
+    KEY_DEVICES,
+    KEY_IDLE,
+    KEY_SYSTEM,
+    KEY_LOG,
+    KEY_DEBUG,
+    KEY_CHECK,
+    KEY_SALVAGE,
+    KEY_HELP,
+    KEY_VERSION,
 };
 
 static const struct option options[] = {
-    { "foreground", no_argument, NULL, KEY_FOREGROUND },
-    { "socket", required_argument, NULL, KEY_SOCKET },
-    { "db", required_argument, NULL, KEY_DB },
-    { "plugins", required_argument, NULL, KEY_PLUGINS },
-    { "cuda", required_argument, NULL, KEY_CUDA },
-    { "emulate", no_argument, NULL, KEY_EMULATE },
-    { "compile-workers", required_argument, NULL, KEY_WORKERS },
-    { "compile-deadline", required_argument, NULL, KEY_DEADLINE },
-    { "compile-memory", required_argument, NULL, KEY_MEMORY },
-    { "devices", required_argument, NULL, KEY_DEVICES },
-    { "idle-exit", required_argument, NULL, KEY_IDLE },
-    { "system", no_argument, NULL, KEY_SYSTEM },
-    { "log", required_argument, NULL, KEY_LOG },
-    { "debug", no_argument, NULL, KEY_DEBUG },
-    { "check", no_argument, NULL, KEY_CHECK },
-    { "salvage", no_argument, NULL, KEY_SALVAGE },
-    { "help", no_argument, NULL, KEY_HELP },
-    { "version", no_argument, NULL, KEY_VERSION },
-    { 0 },
+    {"foreground", no_argument, NULL, KEY_FOREGROUND},
+    {"socket", required_argument, NULL, KEY_SOCKET},
+    {"db", required_argument, NULL, KEY_DB},
+    {"plugins", required_argument, NULL, KEY_PLUGINS},
+    {"cuda", required_argument, NULL, KEY_CUDA},
+    {"emulate", no_argument, NULL, KEY_EMULATE},
+    {"compile-workers", required_argument, NULL, KEY_WORKERS},
+    {"compile-deadline", required_argument, NULL, KEY_DEADLINE},
+    {"compile-memory", required_argument, NULL, KEY_MEMORY},
+    {"devices", required_argument, NULL, KEY_DEVICES},
+    {"idle-exit", required_argument, NULL, KEY_IDLE},
+    {"system", no_argument, NULL, KEY_SYSTEM},
+    {"log", required_argument, NULL, KEY_LOG},
+    {"debug", no_argument, NULL, KEY_DEBUG},
+    {"check", no_argument, NULL, KEY_CHECK},
+    {"salvage", no_argument, NULL, KEY_SALVAGE},
+    {"help", no_argument, NULL, KEY_HELP},
+    {"version", no_argument, NULL, KEY_VERSION},
+    {0},
 };
 
-static int parse_number(const char *text, const char *option, long min, long max, long *out,
-    struct tune_error *err)
+static int parse_number(
+    const char *text, const char *option, long min, long max, long *out, struct tune_error *err)
 {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < min || value > max)
-        return tune_fail(err, TUNE_EINVAL, "--%s takes a whole number from %ld to %ld, not \"%.40s\"",
-            option, min, max, text);
+        return tune_fail(err, TUNE_EINVAL,
+            "--%s takes a whole number from %ld to %ld, not \"%.40s\"", option, min, max, text);
     *out = value;
     return 0;
 }
@@ -82,8 +99,8 @@ static int parse_number(const char *text, const char *option, long min, long max
 static int add_folder(struct config *config, const char *folder, struct tune_error *err)
 {
     if (config->plugin_count == CONFIG_FOLDERS_MAX)
-        return tune_fail(err, TUNE_ELIMIT, "at most %d folders of kernels can be searched",
-            CONFIG_FOLDERS_MAX);
+        return tune_fail(
+            err, TUNE_ELIMIT, "at most %d folders of kernels can be searched", CONFIG_FOLDERS_MAX);
     config->plugins[config->plugin_count++] = xstrdup(folder);
     return 0;
 }
@@ -226,12 +243,13 @@ static int find_parts(struct config *config, const char *prefix, struct tune_err
     config->worker = first_that_exists(workers, 3);
     if (config->worker == NULL)
         return tune_fail(err, TUNE_ENOTFOUND,
-            "tune-worker is not found below %s: install the whole package, or name it in TUNE_WORKER",
+            "tune-worker is not found below %s: install the whole package, or name it in "
+            "TUNE_WORKER",
             prefix);
     config->data = xasprintf("%s/share/tunerd", prefix);
     if (!exists(config->data))
-        return tune_fail(err, TUNE_ENOTFOUND, "the kernels are not found at %s: install the whole package",
-            config->data);
+        return tune_fail(err, TUNE_ENOTFOUND,
+            "the kernels are not found at %s: install the whole package", config->data);
     return 0;
 }
 
@@ -300,7 +318,8 @@ static int fill_folders(struct config *config, struct tune_error *err)
     return status;
 }
 
-/* The folder of the fallback socket, /tmp/tunerd-UID, is made by whoever comes first; it must be ours. */
+/* The folder of the fallback socket, /tmp/tunerd-UID, is made by whoever comes first; it must be
+ * ours. */
 static int make_socket_folder(const char *path, struct tune_error *err)
 {
     char folder[TUNE_SOCKET_PATH_BYTES];
@@ -319,11 +338,12 @@ static int make_socket_folder(const char *path, struct tune_error *err)
         return tune_fail(err, TUNE_EINVAL, "the socket's folder %s is not a folder", folder);
     /* Whoever owns a folder can exchange what lies in it, sticky or not. */
     bool is_private = status.st_uid == geteuid() && (status.st_mode & 0022) == 0;
-    bool is_shared
-        = status.st_uid == 0 && ((status.st_mode & 0002) == 0 || (status.st_mode & S_ISVTX) != 0);
+    bool is_shared =
+        status.st_uid == 0 && ((status.st_mode & 0002) == 0 || (status.st_mode & S_ISVTX) != 0);
     if (!is_private && !is_shared)
         return tune_fail(err, TUNE_EPERM,
-            "others may write the socket's folder %s: choose one of your own with --socket", folder);
+            "others may write the socket's folder %s: choose one of your own with --socket",
+            folder);
     return 0;
 }
 
@@ -339,8 +359,8 @@ static int fill_socket(struct config *config, struct tune_error *err)
     return config->check || config->salvage ? 0 : make_socket_folder(path, err);
 }
 
-/* The environment of the workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly, since a
- * lazy load would fall into the first timed launch. */
+/* The environment of the workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly,
+ * since a lazy load would fall into the first timed launch. */
 static void fill_worker_env(struct config *config)
 {
     size_t count = 0;
@@ -349,8 +369,8 @@ static void fill_worker_env(struct config *config)
     char **env = xcalloc(count + 3, sizeof *env);
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        bool is_ours = strncmp(environ[i], "TUNE_CUDA_DIR=", 14) == 0
-            || strncmp(environ[i], "CUDA_MODULE_LOADING=", 20) == 0;
+        bool is_ours = strncmp(environ[i], "TUNE_CUDA_DIR=", 14) == 0 ||
+                       strncmp(environ[i], "CUDA_MODULE_LOADING=", 20) == 0;
         if (!is_ours)
             env[used++] = xstrdup(environ[i]);
     }
@@ -378,7 +398,7 @@ static void fill_defaults(struct config *config)
 
 int config_parse(struct config *config, int argc, char **argv, struct tune_error *err)
 {
-    *config = (struct config) { 0 };
+    *config = (struct config){0};
     if (parse_options(config, argc, argv, err))
         return -1;
     if (config->show_help || config->show_version)
@@ -387,10 +407,11 @@ int config_parse(struct config *config, int argc, char **argv, struct tune_error
     char *prefix = find_prefix(err);
     if (prefix == NULL)
         return -1;
-    int status = find_parts(config, prefix, err) || fill_folders(config, err)
-            || fill_socket(config, err) || (config->emulate && find_emulator(config, prefix, err))
-        ? -1
-        : 0;
+    int status = find_parts(config, prefix, err) || fill_folders(config, err) ||
+                         fill_socket(config, err) ||
+                         (config->emulate && find_emulator(config, prefix, err))
+                     ? -1
+                     : 0;
     free(prefix);
     if (status == 0)
         fill_worker_env(config);
@@ -411,5 +432,5 @@ void config_finish(struct config *config)
     free(config->data);
     free(config->cuda);
     free(config->devices);
-    *config = (struct config) { 0 };
+    *config = (struct config){0};
 }

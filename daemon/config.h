@@ -12,12 +12,12 @@
 
 struct config {
     char *socket, *db, *log;
-    char *worker;                        /* path of tune-worker */
-    char *data;                          /* .../share/tunerd, holds plugins and kernels_src */
+    char *worker;                          /* path of tune-worker */
+    char *data;                            /* .../share/tunerd, holds plugins and kernels_src */
     char *plugins[CONFIG_FOLDERS_MAX + 1]; /* folders in search order, NULL-ended */
     size_t plugin_count;
-    char *cuda;       /* searched first for libcuda and libnvrtc; NULL: none */
-    char *devices;    /* ordinals, NULL: all */
+    char *cuda;        /* searched first for libcuda and libnvrtc; NULL: none */
+    char *devices;     /* ordinals, NULL: all */
     char **worker_env; /* NULL-ended */
     unsigned compile_workers;
     uint64_t compile_deadline_ms;

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPILE_TRIES 2 /* a compiler that dies is tried once more: it may have been killed from outside */
+#define COMPILE_TRIES                                                                              \
+    2 /* a compiler that dies is tried once more: it may have been killed from outside */
 #define TOOLKIT_HEADER_MAX 512
 #define TOOLKIT_HEADER_BYTES ((size_t)8 << 20)
 
@@ -36,7 +37,7 @@ struct pending {
 
 struct toolkit_hash {
     struct toolkit_hash *next;
-    char *names;   /* include folder and header names */
+    char *names; /* include folder and header names */
     char hash[33];
 };
 
@@ -64,7 +65,8 @@ static void list_archs(const struct compiler_info *compiler, char *text, size_t 
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; i < compiler->arch_count && used < room - 8; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%d", i ? " " : "", compiler->archs[i]);
+        used +=
+            (size_t)snprintf(text + used, room - used, "%s%d", i ? " " : "", compiler->archs[i]);
 }
 
 int image_target(const struct compiler_info *compiler, const struct device_info *device,
@@ -74,7 +76,8 @@ int image_target(const struct compiler_info *compiler, const struct device_info 
     *is_ptx = false;
     if (compiler->is_emulated != (sm == 0))
         return tune_fail(err, TUNE_ENOCOMPILER,
-            "NVRTC at %s and the driver are not of one kind (one is the emulator): check TUNE_CUDA_DIR",
+            "NVRTC at %s and the driver are not of one kind (one is the emulator): check "
+            "TUNE_CUDA_DIR",
             compiler->path);
     if (sm == 0) {
         strcpy(target, "cpu");
@@ -131,8 +134,8 @@ static void add_header(struct header_walk *walk, const char *name, size_t length
         walk->names[walk->count++] = xasprintf("%.*s", (int)length, name);
 }
 
-/* Every name after an #include, whatever conditions stand around it: hashing a header too many costs
- * nothing, one too few would reuse a stale cubin. */
+/* Every name after an #include, whatever conditions stand around it: hashing a header too many
+ * costs nothing, one too few would reuse a stale cubin. */
 static void add_includes(struct header_walk *walk, const char *text)
 {
     for (const char *at = text; (at = strstr(at, "include")) != NULL;) {
@@ -163,7 +166,7 @@ static const char *toolkit_digest(struct images *images, char *const *headers)
             free(names);
             return known->hash;
         }
-    struct header_walk walk = { .folder = folder };
+    struct header_walk walk = {.folder = folder};
     for (size_t i = 0; headers[i] != NULL; i++)
         add_header(&walk, headers[i], strlen(headers[i]));
     for (size_t i = 0; i < walk.count && walk.bytes < TOOLKIT_HEADER_BYTES; i++) {
@@ -195,8 +198,8 @@ static json_t *headers_json(const struct image_source *source)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < source->header_count; i++)
-        json_array_append_new(list,
-            json_pack("{s:s, s:s}", "name", source->headers[i].name, "text", source->headers[i].text));
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", source->headers[i].name, "text",
+                                        source->headers[i].text));
     return list;
 }
 
@@ -223,8 +226,8 @@ static void unlink_pending(struct pending *pending)
     *at = pending->next;
 }
 
-/* Tells all waiters and frees the entry. A callback may ask for further images, and may cancel other
- * waiters: it stays in the list, where these are found, until all are told. */
+/* Tells all waiters and frees the entry. A callback may ask for further images, and may cancel
+ * other waiters: it stays in the list, where these are found, until all are told. */
 static void settle(struct pending *pending, const struct image_result *result)
 {
     pending->is_telling = true;
@@ -245,7 +248,8 @@ static void store(struct pending *pending, json_t *package)
 {
     char *text = json_dumps(package, JSON_COMPACT);
     if (text != NULL)
-        tuning_db_batch_cubin(writer_batch(pending->images->writer), &pending->key, text, strlen(text));
+        tuning_db_batch_cubin(
+            writer_batch(pending->images->writer), &pending->key, text, strlen(text));
     free(text);
 }
 
@@ -264,8 +268,8 @@ static void take_answer(struct pending *pending, const json_t *answer)
     json_t *package = NULL;
     images->counts.compiles++;
     if (json_is_true(json_object_get(answer, "ok"))) {
-        package = json_pack("{s:O, s:b, s:O, s:O}", "image", json_object_get(answer, "image"), "is_ptx",
-            json_is_true(json_object_get(answer, "is_ptx")), "names",
+        package = json_pack("{s:O, s:b, s:O, s:O}", "image", json_object_get(answer, "image"),
+            "is_ptx", json_is_true(json_object_get(answer, "is_ptx")), "names",
             json_object_get(answer, "names"), "resources", json_object_get(answer, "resources"));
         if (package != NULL)
             store(pending, package);
@@ -282,7 +286,7 @@ static void take_answer(struct pending *pending, const json_t *answer)
 static void on_compiled(const struct task_result *task, void *context)
 {
     struct pending *pending = context;
-    struct image_result result = { .error = task->why, .log = "" };
+    struct image_result result = {.error = task->why, .log = ""};
     char text[320];
     switch (task->end) {
     case TASK_ANSWERED:
@@ -290,7 +294,8 @@ static void on_compiled(const struct task_result *task, void *context)
         return;
     case TASK_CRASHED:
         if (++pending->tries < COMPILE_TRIES) {
-            sched_compile(pending->images->sched, json_incref(pending->request), on_compiled, pending);
+            sched_compile(
+                pending->images->sched, json_incref(pending->request), on_compiled, pending);
             return;
         }
         snprintf(text, sizeof text, "the compiler died on it: %s", task->why);
@@ -345,7 +350,7 @@ static void add_waiter(struct pending *pending, image_callback callback, void *c
 
 static json_t *cached_package(struct images *images, const struct record_hash *key)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     void *bytes = NULL;
     size_t count = 0;
     if (tuning_db_cubin(images->db, key, &bytes, &count, &err) != 0)
@@ -370,10 +375,10 @@ static struct pending *add_pending(struct images *images)
     return pending;
 }
 
-void image_request(
-    struct images *images, const struct image_request *request, image_callback callback, void *context)
+void image_request(struct images *images, const struct image_request *request,
+    image_callback callback, void *context)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     char target[24] = "";
     bool is_ptx = false;
     const struct compiler_info *compiler = sched_compiler(images->sched);
@@ -407,8 +412,8 @@ void image_request(
         uv_async_send(images->turn);
         return;
     }
-    pending->request = json_pack("{s:s, s:s, s:s, s:o, s:O, s:s, s:O, s:b}", "op", "compile", "name",
-        request->source.name, "source", request->source.text, "headers",
+    pending->request = json_pack("{s:s, s:s, s:s, s:o, s:O, s:s, s:O, s:b}", "op", "compile",
+        "name", request->source.name, "source", request->source.text, "headers",
         headers_json(&request->source), "options", request->defines, "arch", target, "entries",
         request->entries, "cache", !request->no_nvrtc_cache);
     if (pending->request == NULL) { /* the worker's pipe carries JSON */
@@ -431,7 +436,7 @@ void image_cancel(struct images *images, const void *context)
 
 struct image_source image_source_of_plugin(const struct plugin *plugin)
 {
-    return (struct image_source) {
+    return (struct image_source){
         .name = plugin->source_name,
         .text = plugin->source,
         .content = plugin->content,
@@ -471,7 +476,8 @@ void images_destroy(struct images *images)
     if (images == NULL)
         return;
     while (images->pending != NULL) {
-        struct image_result result = { .error = "the daemon is stopping", .log = "", .is_hopeless = true };
+        struct image_result result = {
+            .error = "the daemon is stopping", .log = "", .is_hopeless = true};
         settle(images->pending, &result);
     }
     while (images->toolkit != NULL) {

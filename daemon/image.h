@@ -1,8 +1,8 @@
 /* Compiled images: from the cache, or from a compile worker and then into the cache.
  *
- * An image is asked for by source, macros, and device; its key is a hash of everything that can change
- * it: source and quoted headers, toolkit headers (by content), options, entries, target and NVRTC's
- * version. Two askers of one key share one compile. An image travels as a JSON package
+ * An image is asked for by source, macros, and device; its key is a hash of everything that can
+ * change it: source and quoted headers, toolkit headers (by content), options, entries, target and
+ * NVRTC's version. Two askers of one key share one compile. An image travels as a JSON package
  *     {"image":BASE64,"is_ptx":bool,"names":{entry:lowered},"resources":{...}}
  * which is also what the cache holds. */
 #ifndef TUNE_IMAGE_H
@@ -34,12 +34,13 @@ struct image_request {
 };
 
 struct image_result {
-    json_t *package;  /* borrowed; NULL when compiling failed */
+    json_t *package;   /* borrowed; NULL when compiling failed */
     const char *error; /* one line when it failed */
     const char *log;   /* the compiler's, may be "" */
     size_t log_bytes;  /* before it was cut */
     bool is_cached, is_ptx;
-    bool is_hopeless; /* no compiler, or none for this device: asking for another config is no use */
+    bool
+        is_hopeless; /* no compiler, or none for this device: asking for another config is no use */
     bool is_static_assert;
     double compile_ms;
 };
@@ -52,12 +53,12 @@ struct images *images_create(
 void images_destroy(struct images *images); /* after the scheduler has stopped */
 
 /* The callback never runs inside this call. */
-void image_request(
-    struct images *images, const struct image_request *request, image_callback callback, void *context);
+void image_request(struct images *images, const struct image_request *request,
+    image_callback callback, void *context);
 void image_cancel(struct images *images, const void *context);
 
-/* The --gpu-architecture for a device: "sm_90", "sm_90a", "cpu", or "compute_NN" (*is_ptx) for a device
- * newer than NVRTC. -1 with TUNE_ENOCOMPILER naming both sides. */
+/* The --gpu-architecture for a device: "sm_90", "sm_90a", "cpu", or "compute_NN" (*is_ptx) for a
+ * device newer than NVRTC. -1 with TUNE_ENOCOMPILER naming both sides. */
 int image_target(const struct compiler_info *compiler, const struct device_info *device,
     const char *suffix, char target[24], bool *is_ptx, struct tune_error *err);
 

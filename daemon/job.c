@@ -103,7 +103,8 @@ static bool is_active_to_others(const struct job *job)
     return job->told == JOB_QUEUED || job->told == JOB_RUNNING;
 }
 
-/* Forgets the oldest finished jobs beyond the number kept, but not the one that others just heard of. */
+/* Forgets the oldest finished jobs beyond the number kept, but not the one that others just heard
+ * of. */
 static void forget_old(struct jobs *jobs, const struct job *heard_of)
 {
     size_t finished = 0;
@@ -129,8 +130,8 @@ static void on_progress(const struct tuning_progress *progress, void *context)
     struct job *job = context;
     uint64_t now_ms = uv_now(job->jobs->deps.loop);
     const char *before = json_string_value(json_object_get(job->progress, "phase"));
-    bool is_news = before == NULL || strcmp(before, progress->phase) != 0
-        || progress->done == progress->total;
+    bool is_news =
+        before == NULL || strcmp(before, progress->phase) != 0 || progress->done == progress->total;
     if (!is_news && now_ms - job->progress_at_ms < JOB_PROGRESS_PERIOD_MS)
         return;
     job->progress_at_ms = now_ms;
@@ -146,8 +147,7 @@ static void on_progress(const struct tuning_progress *progress, void *context)
         progress->best_ns > 0 ? json_real(progress->best_ns) : json_null());
     json_object_set_new(job->progress, "default_ns",
         progress->default_ns > 0 ? json_real(progress->default_ns) : json_null());
-    job->jobs->callbacks.on_event(
-        "progress", job->progress, job->id, job->jobs->callbacks.context);
+    job->jobs->callbacks.on_event("progress", job->progress, job->id, job->jobs->callbacks.context);
 }
 
 static void start_shape(struct job *job);
@@ -157,8 +157,7 @@ static bool has_best(const struct job *job)
 {
     size_t i;
     json_t *result;
-    json_array_foreach(job->results, i, result)
-    {
+    json_array_foreach (job->results, i, result) {
         if (json_is_object(json_object_get(result, "best")))
             return true;
     }
@@ -187,8 +186,9 @@ void job_finish(struct job *job)
 static bool must_move(const struct job *job, enum tuning_end end, const struct tune_error *err)
 {
     const char *reason;
-    return end == TUNING_FAILED && err->code == TUNE_ENODEVICE && !job->is_canceling
-        && strcmp(sched_device_state(job->jobs->deps.sched, job->devices[0], &reason), "offline") == 0;
+    return end == TUNING_FAILED && err->code == TUNE_ENODEVICE && !job->is_canceling &&
+           strcmp(sched_device_state(job->jobs->deps.sched, job->devices[0], &reason), "offline") ==
+               0;
 }
 
 static void on_tuned(
@@ -215,7 +215,7 @@ static void on_tuned(
 
 static void start_shape(struct job *job)
 {
-    struct tuning_callbacks callbacks = { on_progress, on_tuned, job };
+    struct tuning_callbacks callbacks = {on_progress, on_tuned, job};
     size_t shape = json_array_size(job->results);
     job->spec.device_count = job->device_count;
     memcpy(job->spec.devices, job->devices, sizeof job->spec.devices);
@@ -240,8 +240,8 @@ static bool is_asked_device(const json_t *asked, const struct device_info *devic
         return json_integer_value(asked) == device->ordinal;
     char ordinal[16];
     snprintf(ordinal, sizeof ordinal, "%d", device->ordinal);
-    return strcmp(json_string_value(asked), ordinal) == 0
-        || strcmp(json_string_value(asked), device->uuid) == 0;
+    return strcmp(json_string_value(asked), ordinal) == 0 ||
+           strcmp(json_string_value(asked), device->uuid) == 0;
 }
 
 /* A sweep is spread over all free GPUs of one model, whose times may be compared. */
@@ -252,8 +252,8 @@ static bool may_join(const struct job *job, size_t device)
         return true;
     const struct device_info *first = sched_device(sched, job->devices[0]);
     const struct device_info *other = sched_device(sched, device);
-    return job->device_count < TUNING_LANES_MAX && strcmp(first->name, other->name) == 0
-        && memcmp(first->attributes, other->attributes, sizeof first->attributes) == 0;
+    return job->device_count < TUNING_LANES_MAX && strcmp(first->name, other->name) == 0 &&
+           memcmp(first->attributes, other->attributes, sizeof first->attributes) == 0;
 }
 
 /* A free device for the job; -1 without *err: wait; -1 with *err: there will be none. */
@@ -289,7 +289,7 @@ static int choose_devices(struct job *job, struct tune_error *err)
 
 static void try_start(struct job *job)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (choose_devices(job, &err)) {
         if (err.code != TUNE_OK) {
             job->error = err;
@@ -383,7 +383,8 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
 {
     if (jobs_active_count(jobs) >= JOBS_ACTIVE_MAX)
         return tune_fail(err, TUNE_ELIMIT,
-            "%d sweeps are queued or running, which is the limit: wait for some to end, or cancel some",
+            "%d sweeps are queued or running, which is the limit: wait for some to end, or cancel "
+            "some",
             JOBS_ACTIVE_MAX);
     struct job *job = job_new(jobs, json_deep_copy(params), owner);
     make_id(job);
@@ -392,7 +393,7 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
         return -1;
     }
     if (sched_is_ready(jobs->deps.sched)) {
-        struct tune_error refusal = { 0 };
+        struct tune_error refusal = {0};
         choose_devices(job, &refusal);
         if (refusal.code != TUNE_OK) {
             job_destroy(job);
@@ -411,9 +412,9 @@ const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const 
     const char *dtype, const char *mode)
 {
     for (const struct job *job = jobs->first; job != NULL; job = job->next) {
-        if (!job_is_active(job) || strcmp(job->plugin->manifest->name, kernel) != 0
-            || strcmp(job->spec.dtype, dtype) != 0 || strcmp(job->spec.mode, mode) != 0
-            || job->spec.has_filter)
+        if (!job_is_active(job) || strcmp(job->plugin->manifest->name, kernel) != 0 ||
+            strcmp(job->spec.dtype, dtype) != 0 || strcmp(job->spec.mode, mode) != 0 ||
+            job->spec.has_filter)
             continue;
         for (size_t i = json_array_size(job->results); i < job->shape_count; i++) {
             char *text = manifest_shape_text(job->plugin->manifest, job->shapes[i]);
@@ -432,8 +433,9 @@ int jobs_cancel(struct jobs *jobs, const char *id, uid_t asker, struct tune_erro
     if (job == NULL)
         return tune_fail(err, TUNE_ENOTFOUND, "there is no job \"%.40s\"; see `tunectl jobs`", id);
     if (asker != 0 && asker != job->owner)
-        return tune_fail(err, TUNE_EPERM, "job %s belongs to user %u: only they or root may cancel it",
-            job->id, (unsigned)job->owner);
+        return tune_fail(err, TUNE_EPERM,
+            "job %s belongs to user %u: only they or root may cancel it", job->id,
+            (unsigned)job->owner);
     if (!job_is_active(job) || job->is_canceling)
         return 0;
     job->is_canceling = true;

@@ -1,9 +1,10 @@
 /* Sweeps as jobs: queued, run one per device at a time, persisted, resumed, cancelled, told of.
  *
- * Design. A job is a request and its results, one per shape, tuned one after the other (tuning.h). It is
- * written to the database before its id is given out, after every shape, and when it ends, so that a
- * daemon that was killed goes on where it stopped. job_set_state is the only writer of the state: it checks
- * the step, logs "old -> new: why" and publishes. News go up through on_event; jobs know no server.
+ * Design. A job is a request and its results, one per shape, tuned one after the other (tuning.h).
+ * It is written to the database before its id is given out, after every shape, and when it ends, so
+ * that a daemon that was killed goes on where it stopped. job_set_state is the only writer of the
+ * state: it checks the step, logs "old -> new: why" and publishes. News go up through on_event;
+ * jobs know no server.
  *
  *     queued -> running -> done | failed | canceled          queued -> canceled | failed
  *     running -> queued: its device went offline, and another one may take the shape */
@@ -15,7 +16,7 @@
 #include <sys/types.h>
 
 #define JOB_ID_BYTES 32
-#define JOBS_ACTIVE_MAX 256   /* queued and running */
+#define JOBS_ACTIVE_MAX 256    /* queued and running */
 #define JOBS_FINISHED_KEPT 200 /* older ones are forgotten; their samples stay */
 #define JOB_SHAPES_MAX 256
 #define JOB_PROGRESS_PERIOD_MS 100
@@ -25,7 +26,8 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELED };
 struct jobs;
 
 struct jobs_callbacks {
-    /* "progress" or "done", with params as the protocol has them (borrowed), for watchers of `job`. */
+    /* "progress" or "done", with params as the protocol has them (borrowed), for watchers of `job`.
+     */
     void (*on_event)(const char *method, json_t *params, const char *job, void *context);
     void *context;
 };
@@ -40,8 +42,9 @@ int jobs_load(struct jobs *jobs, struct tune_error *err);
 /* Starts what can be started: called when the scheduler is ready. */
 void jobs_kick(struct jobs *jobs);
 
-/* A new job from the params of `sweep`. on_stored is called once, when the job is durable (err NULL) or could
- * not be stored. -1 with the sentence when the request is refused, and then no callback. */
+/* A new job from the params of `sweep`. on_stored is called once, when the job is durable (err
+ * NULL) or could not be stored. -1 with the sentence when the request is refused, and then no
+ * callback. */
 int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
     void (*on_stored)(const char *job, const struct tune_error *err, void *context), void *context,
     struct tune_error *err);
@@ -53,7 +56,8 @@ void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err);
 const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
     const char *dtype, const char *mode);
 
-/* -1: TUNE_ENOTFOUND, or TUNE_EPERM for somebody else's job. Cancelling a finished job is no error. */
+/* -1: TUNE_ENOTFOUND, or TUNE_EPERM for somebody else's job. Cancelling a finished job is no error.
+ */
 int jobs_cancel(struct jobs *jobs, const char *job, uid_t asker, struct tune_error *err);
 
 /* One job, or all (NULL): state, progress, results. New reference; NULL with TUNE_ENOTFOUND. */

@@ -1,4 +1,5 @@
-/* What the files of job.h share: job.c runs jobs, job_request.c reads requests, job_store.c keeps them. */
+/* What the files of job.h share: job.c runs jobs, job_request.c reads requests, job_store.c keeps
+ * them. */
 #ifndef TUNE_JOB_INTERNAL_H
 #define TUNE_JOB_INTERNAL_H
 
@@ -10,8 +11,8 @@ struct job {
     char id[JOB_ID_BYTES];
     enum job_state state;
     enum job_state told; /* what others may know: an end only once it is durable */
-    json_t *request;  /* the params of `sweep` */
-    json_t *results;  /* one per finished shape */
+    json_t *request;     /* the params of `sweep` */
+    json_t *results;     /* one per finished shape */
     struct tune_error error;
     uid_t owner;
     int64_t created_unix_ms;

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-static const char *const sweep_keys[] = { "kernel", "shapes", "dtype", "mode", "strategy", "budget",
-    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", NULL };
+static const char *const sweep_keys[] = {"kernel", "shapes", "dtype", "mode", "strategy", "budget",
+    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", NULL};
 
 static int parse_shapes(struct job *job, struct tune_error *err)
 {
@@ -28,8 +28,7 @@ static int parse_shapes(struct job *job, struct tune_error *err)
             "a sweep takes at most %d shapes; this one has %zu: split it", JOB_SHAPES_MAX,
             job->shape_count);
     job->shapes = xcalloc(job->shape_count, sizeof *job->shapes);
-    json_array_foreach(list, i, shape)
-    {
+    json_array_foreach (list, i, shape) {
         if (manifest_shape_from_json(manifest, shape, job->shapes[i], err))
             return -1;
     }
@@ -63,14 +62,14 @@ uint64_t job_random_seed(void)
 
 static int parse_budget(struct job *job, struct tune_error *err)
 {
-    static const char *const keys[] = { "evals", "seconds", NULL };
+    static const char *const keys[] = {"evals", "seconds", NULL};
     json_t *budget;
     int64_t evals = 0;
     double seconds = 0;
-    if (proto_object_opt(job->request, "budget", &budget, err)
-        || proto_known_keys(budget, keys, "a budget", err)
-        || proto_int_opt(budget, "evals", 1, SPACE_CONFIG_LIMIT, &evals, err)
-        || proto_number_opt(budget, "seconds", &seconds, err))
+    if (proto_object_opt(job->request, "budget", &budget, err) ||
+        proto_known_keys(budget, keys, "a budget", err) ||
+        proto_int_opt(budget, "evals", 1, SPACE_CONFIG_LIMIT, &evals, err) ||
+        proto_number_opt(budget, "seconds", &seconds, err))
         return -1;
     if (seconds < 0 || seconds > 1e7)
         return tune_fail(err, TUNE_EINVAL, "budget seconds must be between 0 and 10000000");
@@ -98,17 +97,18 @@ static int parse_words(struct job *job, struct tune_error *err)
     spec->dtype = manifest->dtypes[0];
     spec->mode = "cold";
     const char *prior = "all";
-    if (proto_string_opt(job->request, "dtype", &spec->dtype, err)
-        || proto_string_opt(job->request, "mode", &spec->mode, err)
-        || proto_string_opt(job->request, "strategy", &spec->strategy, err)
-        || proto_string_opt(job->request, "prior", &prior, err)
-        || tuning_parse_prior(prior, &spec->prior, err))
+    if (proto_string_opt(job->request, "dtype", &spec->dtype, err) ||
+        proto_string_opt(job->request, "mode", &spec->mode, err) ||
+        proto_string_opt(job->request, "strategy", &spec->strategy, err) ||
+        proto_string_opt(job->request, "prior", &prior, err) ||
+        tuning_parse_prior(prior, &spec->prior, err))
         return -1;
     if (!manifest_has_dtype(manifest, spec->dtype))
         return tune_fail(err, TUNE_EINVAL, "%s has no dtype \"%.20s\"; see `tunectl describe %s`",
             manifest->name, spec->dtype, manifest->name);
     if (strcmp(spec->mode, "cold") != 0 && strcmp(spec->mode, "warm") != 0)
-        return tune_fail(err, TUNE_EINVAL, "mode is \"%.20s\"; it must be cold or warm", spec->mode);
+        return tune_fail(
+            err, TUNE_EINVAL, "mode is \"%.20s\"; it must be cold or warm", spec->mode);
     return spec->strategy ? search_check_name(spec->strategy, err) : 0;
 }
 
@@ -116,8 +116,7 @@ static int parse_words(struct job *job, struct tune_error *err)
 static int parse_device(struct job *job, struct tune_error *err)
 {
     const json_t *device = json_object_get(job->request, "device");
-    if (device == NULL || json_is_null(device) || json_is_integer(device)
-        || json_is_string(device))
+    if (device == NULL || json_is_null(device) || json_is_integer(device) || json_is_string(device))
         return 0;
     return tune_fail(err, TUNE_EINVAL, "field \"device\" must be a number or a UUID");
 }
@@ -127,18 +126,18 @@ int job_parse(struct job *job, struct tune_error *err)
     const char *kernel;
     int64_t seed = (int64_t)job_random_seed(), deadline_ms = TUNING_DEADLINE_MS;
     bool nvrtc_cache = true;
-    if (proto_known_keys(job->request, sweep_keys, "sweep", err)
-        || proto_string(job->request, "kernel", &kernel, err))
+    if (proto_known_keys(job->request, sweep_keys, "sweep", err) ||
+        proto_string(job->request, "kernel", &kernel, err))
         return -1;
     struct plugin *plugin = registry_find(job->jobs->registry, kernel, err);
     if (plugin == NULL)
         return -1;
     job->plugin = plugin_ref(plugin);
-    if (parse_shapes(job, err) || parse_words(job, err) || parse_budget(job, err)
-        || parse_filter(job, err) || parse_device(job, err)
-        || proto_int_opt(job->request, "seed", 0, INT64_MAX, &seed, err)
-        || proto_int_opt(job->request, "deadline_ms", 10, 600000, &deadline_ms, err)
-        || proto_bool_opt(job->request, "nvrtc_cache", &nvrtc_cache, err))
+    if (parse_shapes(job, err) || parse_words(job, err) || parse_budget(job, err) ||
+        parse_filter(job, err) || parse_device(job, err) ||
+        proto_int_opt(job->request, "seed", 0, INT64_MAX, &seed, err) ||
+        proto_int_opt(job->request, "deadline_ms", 10, 600000, &deadline_ms, err) ||
+        proto_bool_opt(job->request, "nvrtc_cache", &nvrtc_cache, err))
         return -1;
     json_object_set_new(job->request, "seed", json_integer(seed));
     job->spec.plugin = job->plugin;
@@ -149,4 +148,3 @@ int job_parse(struct job *job, struct tune_error *err)
     job->spec.job = job->id;
     return 0;
 }
-

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const job_state_words[] = { "queued", "running", "done", "failed", "canceled" };
+const char *const job_state_words[] = {"queued", "running", "done", "failed", "canceled"};
 
 bool job_is_active(const struct job *job)
 {
@@ -33,8 +33,8 @@ json_t *job_to_json(const struct job *job, bool with_request)
     return json;
 }
 
-/* What is stored of a job whose shapes come from the manifest must name them: the manifest may change
- * before a restart. */
+/* What is stored of a job whose shapes come from the manifest must name them: the manifest may
+ * change before a restart. */
 void job_persist(struct job *job)
 {
     char name[48];
@@ -68,7 +68,7 @@ static void restore_error(struct job *job, const json_t *json)
 static int on_stored_job(const char *name, const void *bytes, size_t count, void *context)
 {
     struct jobs *jobs = context;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     json_t *json = proto_parse(bytes, count, &err);
     json_t *request = json_object_get(json, "request");
     json_t *results = json_object_get(json, "results");

@@ -1,7 +1,8 @@
 /* The daemon's log: one line per event on standard error, with time and level.
  *
  * log_warn adds errno's words, log_warnx does not. log_fatal ends the process and appears in main.c
- * and xmalloc.c only. Texts from outside are made printable, so that a client cannot forge lines. */
+ * and xmalloc.c only. Texts from outside are made printable, so that a client cannot forge lines.
+ */
 #ifndef TUNE_LOG_H
 #define TUNE_LOG_H
 

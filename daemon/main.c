@@ -1,7 +1,8 @@
 /* tunerd: puts the parts together, runs the loop, takes them apart again.
  *
- * Stopping is a flow, one step after another: no new clients; running tunings are left to be resumed; workers
- * end; the writer commits what is left; handles close; the loop runs dry and closes (or the exit status is 1). */
+ * Stopping is a flow, one step after another: no new clients; running tunings are left to be
+ * resumed; workers end; the writer commits what is left; handles close; the loop runs dry and
+ * closes (or the exit status is 1). */
 #include "daemon/app.h"
 #include "daemon/command.h"
 #include "daemon/file.h"
@@ -58,8 +59,8 @@ static void on_damage(const char *what, void *context)
 
 /* --- start ------------------------------------------------------------------------------------ */
 
-/* A process started with 0, 1 or 2 closed would get the database or the socket there, and its own log lines
- * would be written over it. */
+/* A process started with 0, 1 or 2 closed would get the database or the socket there, and its own
+ * log lines would be written over it. */
 static void occupy_standard_descriptors(void)
 {
     int descriptor;
@@ -72,7 +73,7 @@ static void occupy_standard_descriptors(void)
 
 static int load_harness(struct app *app, struct tune_error *err)
 {
-    static char *const none[] = { NULL };
+    static char *const none[] = {NULL};
     char *path = xasprintf("%s/kernels_src/harness.cu", app->config.data);
     app->harness_text = file_read_text(path);
     if (app->harness_text == NULL)
@@ -83,7 +84,7 @@ static int load_harness(struct app *app, struct tune_error *err)
     struct record_hash hash = record_text_hash(app->harness_text);
     for (size_t i = 0; i < sizeof hash.bytes; i++)
         sprintf(app->harness_content + 2 * i, "%02x", hash.bytes[i]);
-    app->harness = (struct image_source) {
+    app->harness = (struct image_source){
         .name = "harness.cu",
         .text = app->harness_text,
         .content = app->harness_content,
@@ -103,7 +104,7 @@ static void load_kernels(struct app *app)
 
 static int open_parts(struct app *app, struct tune_error *err)
 {
-    struct tuning_db_options options = { .on_damage = on_damage };
+    struct tuning_db_options options = {.on_damage = on_damage};
     app->registry = registry_create((const char *const *)app->config.plugins);
     if (app->registry == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for the kernels");
@@ -124,8 +125,8 @@ static void start_parts(struct app *app, struct tune_error *err)
         .compile_memory_limit_bytes = app->config.compile_memory_limit_bytes,
         .devices = app->config.devices,
     };
-    struct server_callbacks server = { on_request, app };
-    struct jobs_callbacks jobs = { on_job_event, app };
+    struct server_callbacks server = {on_request, app};
+    struct jobs_callbacks jobs = {on_job_event, app};
     /* The socket first: a second daemon must be refused before it starts anything. */
     app->server = server_start(&app->loop, app->config.socket, &server, err);
     if (app->server == NULL)
@@ -182,7 +183,7 @@ static void stop(struct app *app, const char *why)
         return;
     app->is_stopping = true;
     log_info("stopping: %s", why);
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     tune_fail(&err, TUNE_EBUSY, "the daemon is stopping");
     jobs_refuse_askers(app->jobs, &err);
     get_refuse_all(app, &err);
@@ -234,7 +235,7 @@ static void start_handles(struct app *app)
 
 static int check(struct app *app)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     size_t damaged = 0;
     const char *name, *reason;
     int status = 0;
@@ -252,7 +253,7 @@ static int check(struct app *app)
 
 static int salvage(const struct app *app)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     struct salvage report;
     if (salvage_run(app->config.db, &report, &err)) {
         fprintf(stderr, "tunerd: %s\n", err.text);
@@ -266,13 +267,13 @@ static int salvage(const struct app *app)
     return 0;
 }
 
-/* The database's file was cut short under a running daemon (LMDB reads it through a mapping). The next start
- * finds the damage. */
+/* The database's file was cut short under a running daemon (LMDB reads it through a mapping). The
+ * next start finds the damage. */
 static void on_bus_error(int signal)
 {
-    static const char text[]
-        = "fatal: the database's file was cut short or its disk failed while it was in use: start tunerd "
-          "again, with --salvage if it refuses\n";
+    static const char text[] = "fatal: the database's file was cut short or its disk failed while "
+                               "it was in use: start tunerd "
+                               "again, with --salvage if it refuses\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;
     (void)signal;
@@ -288,8 +289,8 @@ static void redirect_log(const char *path)
         close(descriptor);
 }
 
-/* Into the background: a session of its own, the terminal given back once the socket answers. The parent
- * waits for that at the pipe whose other end is returned, or for the child's end. */
+/* Into the background: a session of its own, the terminal given back once the socket answers. The
+ * parent waits for that at the pipe whose other end is returned, or for the child's end. */
 static int detach(void)
 {
     int ready[2];
@@ -333,7 +334,7 @@ static void finish(struct app *app)
 
 static int run(struct app *app)
 {
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     int ready = app->config.foreground ? -1 : detach();
     if (app->config.log != NULL)
         redirect_log(app->config.log);
@@ -360,7 +361,7 @@ static int run(struct app *app)
 int main(int argc, char **argv)
 {
     static struct app app;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     occupy_standard_descriptors();
     int status = config_parse(&app.config, argc, argv, &err);
     log_init(app.config.debug);

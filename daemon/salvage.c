@@ -49,16 +49,17 @@ static void add_key(struct walk *walk, const struct record_key *texts)
     if (is_known(walk, &hash))
         return;
     walk->keys = xrealloc(walk->keys, (walk->key_count + 1) * sizeof *walk->keys);
-    walk->keys[walk->key_count++] = (struct key) {
+    walk->keys[walk->key_count++] = (struct key){
         .hash = hash,
-        .texts = {
-            .kernel = xstrdup(texts->kernel),
-            .fingerprint = xstrdup(texts->fingerprint),
-            .shape = xstrdup(texts->shape),
-            .dtype = xstrdup(texts->dtype),
-            .arch = xstrdup(texts->arch),
-            .mode = xstrdup(texts->mode),
-        },
+        .texts =
+            {
+                .kernel = xstrdup(texts->kernel),
+                .fingerprint = xstrdup(texts->fingerprint),
+                .shape = xstrdup(texts->shape),
+                .dtype = xstrdup(texts->dtype),
+                .arch = xstrdup(texts->arch),
+                .mode = xstrdup(texts->mode),
+            },
     };
 }
 
@@ -110,8 +111,8 @@ static int move_aside(const char *dir, struct salvage *report, struct tune_error
 
 int salvage_run(const char *dir, struct salvage *report, struct tune_error *err)
 {
-    struct tune_error why = { 0 };
-    *report = (struct salvage) { 0 };
+    struct tune_error why = {0};
+    *report = (struct salvage){0};
     struct tuning_db *sound = tuning_db_open(dir, NULL, &why);
     tuning_db_close(sound);
     if (sound != NULL)
@@ -120,7 +121,7 @@ int salvage_run(const char *dir, struct salvage *report, struct tune_error *err)
         return tune_fail(err, why.code, "%s", why.text);
     if (move_aside(dir, report, err))
         return -1;
-    struct walk walk = { .batch = tuning_db_batch_create() };
+    struct walk walk = {.batch = tuning_db_batch_create()};
     walk.db = tuning_db_open(dir, NULL, err);
     if (walk.db == NULL) {
         tuning_db_batch_destroy(walk.batch);

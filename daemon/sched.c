@@ -10,7 +10,8 @@
 
 #define SETUP_DEADLINE_MS 120000 /* a reference on a large shape takes seconds */
 #define LOCK_DEADLINE_MS 600000  /* another tunerd may be measuring on the same GPU */
-#define BEGIN_DEADLINE_MS 10000  /* a bench worker that does not even say that it waits for the GPU */
+#define BEGIN_DEADLINE_MS                                                                          \
+    10000 /* a bench worker that does not even say that it waits for the GPU */
 #define BUSY_FIRST_PAUSE_MS 100
 #define RETRY_COMPILER_AFTER_MS 5000
 
@@ -18,8 +19,8 @@
 
 void sched_maybe_ready(struct sched *sched)
 {
-    if (sched->is_ready || !sched->devices_known
-        || !(sched->compiler.is_known || sched->compiler.error[0] != '\0'))
+    if (sched->is_ready || !sched->devices_known ||
+        !(sched->compiler.is_known || sched->compiler.error[0] != '\0'))
         return;
     sched->is_ready = true;
     sched->on_ready(sched->ready_context);
@@ -31,7 +32,8 @@ void sched_compiler_missing(struct sched *sched, const char *why)
     sched->compiler_failed_at_ms = uv_now(sched->loop);
 }
 
-/* --- sched_dispatch --------------------------------------------------------------------------------- */
+/* --- sched_dispatch
+ * --------------------------------------------------------------------------------- */
 
 static struct slot *free_compile_slot(struct sched *sched, bool *may_come)
 {
@@ -50,8 +52,8 @@ static struct slot *free_compile_slot(struct sched *sched, bool *may_come)
 
 static bool compiler_is_hopeless(struct sched *sched)
 {
-    return sched->compiler.error[0] != '\0'
-        && uv_now(sched->loop) - sched->compiler_failed_at_ms < sched->options.compiler_retry_ms;
+    return sched->compiler.error[0] != '\0' &&
+           uv_now(sched->loop) - sched->compiler_failed_at_ms < sched->options.compiler_retry_ms;
 }
 
 static void dispatch_compiles(struct sched *sched)
@@ -106,8 +108,8 @@ static void dispatch_bench(struct slot *slot)
 static void meet_compiler(struct sched *sched)
 {
     struct slot *slot = &sched->compile_slots[0];
-    if (!sched->is_ready && !sched->compiler.is_known && sched->compiler.error[0] == '\0'
-        && slot->state == SLOT_OFF)
+    if (!sched->is_ready && !sched->compiler.is_known && sched->compiler.error[0] == '\0' &&
+        slot->state == SLOT_OFF)
         slot_start(slot);
 }
 
@@ -143,14 +145,14 @@ static void fill_defaults(struct sched_options *options)
     struct {
         uint64_t *value, usual;
     } fields[] = {
-        { &options->hello_deadline_ms, SCHED_HELLO_DEADLINE_MS },
-        { &options->setup_deadline_ms, SETUP_DEADLINE_MS },
-        { &options->lock_deadline_ms, LOCK_DEADLINE_MS },
-        { &options->begin_deadline_ms, BEGIN_DEADLINE_MS },
-        { &options->bench_idle_ms, SCHED_BENCH_IDLE_MS },
-        { &options->compile_idle_ms, SCHED_COMPILE_IDLE_MS },
-        { &options->busy_pause_ms, BUSY_FIRST_PAUSE_MS },
-        { &options->compiler_retry_ms, RETRY_COMPILER_AFTER_MS },
+        {&options->hello_deadline_ms, SCHED_HELLO_DEADLINE_MS},
+        {&options->setup_deadline_ms, SETUP_DEADLINE_MS},
+        {&options->lock_deadline_ms, LOCK_DEADLINE_MS},
+        {&options->begin_deadline_ms, BEGIN_DEADLINE_MS},
+        {&options->bench_idle_ms, SCHED_BENCH_IDLE_MS},
+        {&options->compile_idle_ms, SCHED_COMPILE_IDLE_MS},
+        {&options->busy_pause_ms, BUSY_FIRST_PAUSE_MS},
+        {&options->compiler_retry_ms, RETRY_COMPILER_AFTER_MS},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (*fields[i].value == 0)
@@ -210,8 +212,8 @@ void sched_bench(struct sched *sched, size_t device, json_t *setup, uint64_t ses
     uv_async_send(&sched->kick);
 }
 
-static void for_each_slot(struct sched *sched, void (*visit)(struct slot *, const void *),
-    const void *context)
+static void for_each_slot(
+    struct sched *sched, void (*visit)(struct slot *, const void *), const void *context)
 {
     for (unsigned i = 0; i < sched->options.compile_workers; i++)
         visit(&sched->compile_slots[i], context);
@@ -341,8 +343,8 @@ void sched_maybe_stopped(struct sched *sched)
     size_t compile_workers, bench_workers, queue;
     uint64_t deaths;
     sched_counts(sched, &compile_workers, &bench_workers, &queue, &deaths);
-    if (compile_workers + bench_workers > 0 || sched->lister != NULL
-        || uv_is_closing((uv_handle_t *)&sched->kick))
+    if (compile_workers + bench_workers > 0 || sched->lister != NULL ||
+        uv_is_closing((uv_handle_t *)&sched->kick))
         return;
     for_each_slot(sched, close_timer, NULL);
     uv_close((uv_handle_t *)&sched->kick, on_kick_closed);

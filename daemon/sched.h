@@ -1,16 +1,18 @@
 /* Which task goes to which worker: compile workers in one pool, one bench worker per device.
  *
- * Design. A task is a request of daemon/worker/pipe.h. Compile tasks go in order of arrival to the first
- * free of N workers, started as they are needed. Bench tasks queue per device; each names the session
- * (inputs and reference) that it needs, and a worker that does not hold it, because it is new or worked
- * for another, gets the session's setup request first. Workers come and go underneath: a lost worker
- * costs the task it was working on, never another one; a task that it had not read yet goes back to the
- * head of its queue. A completion never runs inside the call that submitted the task.
+ * Design. A task is a request of daemon/worker/pipe.h. Compile tasks go in order of arrival to the
+ * first free of N workers, started as they are needed. Bench tasks queue per device; each names the
+ * session (inputs and reference) that it needs, and a worker that does not hold it, because it is
+ * new or worked for another, gets the session's setup request first. Workers come and go
+ * underneath: a lost worker costs the task it was working on, never another one; a task that it had
+ * not read yet goes back to the head of its queue. A completion never runs inside the call that
+ * submitted the task.
  *
- * A device whose workers fail to start or die three times in a row without one answer is set offline: its
- * tasks fail with the reason until sched_revive. A device that is busy (exclusive mode, another program)
- * is tried again with growing pauses. Idle bench workers end after SCHED_BENCH_IDLE_MS, so that they do not
- * hold a context and memory on the card; idle compile workers after SCHED_COMPILE_IDLE_MS. */
+ * A device whose workers fail to start or die three times in a row without one answer is set
+ * offline: its tasks fail with the reason until sched_revive. A device that is busy (exclusive
+ * mode, another program) is tried again with growing pauses. Idle bench workers end after
+ * SCHED_BENCH_IDLE_MS, so that they do not hold a context and memory on the card; idle compile
+ * workers after SCHED_COMPILE_IDLE_MS. */
 #ifndef TUNE_SCHED_H
 #define TUNE_SCHED_H
 
@@ -38,18 +40,19 @@ struct sched_options {
     size_t compile_memory_limit_bytes;
     const char *devices; /* comma-separated ordinals to use, NULL: all */
     /* 0: the usual, as defined above and in sched.c. */
-    uint64_t hello_deadline_ms, setup_deadline_ms, begin_deadline_ms, lock_deadline_ms, bench_idle_ms, compile_idle_ms;
+    uint64_t hello_deadline_ms, setup_deadline_ms, begin_deadline_ms, lock_deadline_ms,
+        bench_idle_ms, compile_idle_ms;
     uint64_t busy_pause_ms;     /* the first pause before a busy device is tried again */
     uint64_t compiler_retry_ms; /* how long a compiler that cannot start is not tried again */
 };
 
 /* What is known of NVRTC, from the first compile worker's hello. */
 struct compiler_info {
-    bool is_known;      /* a hello came */
-    char error[256];    /* why there is none, "" when there is */
-    char nvrtc[16];     /* "13.0" */
-    char path[512];     /* of the library */
-    char include[512];  /* toolkit headers, "" when not found */
+    bool is_known;     /* a hello came */
+    char error[256];   /* why there is none, "" when there is */
+    char nvrtc[16];    /* "13.0" */
+    char path[512];    /* of the library */
+    char include[512]; /* toolkit headers, "" when not found */
     int arch_count;
     int archs[SCHED_ARCHS_MAX];
     bool is_emulated;

@@ -35,10 +35,9 @@ static void take_devices(struct sched *sched, const json_t *hello)
             error ? error : "the driver reports no device");
         return;
     }
-    json_array_foreach(list, i, json)
-    {
+    json_array_foreach (list, i, json) {
         struct device_info device;
-        struct tune_error err = { 0 };
+        struct tune_error err = {0};
         if (sched->device_count == SCHED_DEVICES_MAX)
             break;
         if (device_from_json(json, &device, &err))
@@ -91,14 +90,14 @@ static void on_lister_done(struct worker *worker, const struct worker_end *end, 
 
 void sched_list_devices(struct sched *sched)
 {
-    const char *argv[] = { sched->options.worker_path, "devices", NULL };
+    const char *argv[] = {sched->options.worker_path, "devices", NULL};
     struct worker_options options = {
         .argv = argv,
         .env = sched->options.env,
         .hello_deadline_ms = sched->options.hello_deadline_ms,
     };
-    struct worker_callbacks callbacks = { on_lister_message, on_lister_done, sched };
-    struct tune_error err = { 0 };
+    struct worker_callbacks callbacks = {on_lister_message, on_lister_done, sched};
+    struct tune_error err = {0};
     sched->lister = worker_start(sched->loop, &options, &callbacks, &err);
     if (sched->lister != NULL)
         return;

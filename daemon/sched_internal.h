@@ -1,5 +1,5 @@
-/* What the files of sched.h share: sched.c decides which task goes where, sched_slot.c knows workers,
- * sched_devices.c finds the devices, sched_task.c keeps queues. */
+/* What the files of sched.h share: sched.c decides which task goes where, sched_slot.c knows
+ * workers, sched_devices.c finds the devices, sched_task.c keeps queues. */
 #ifndef TUNE_SCHED_INTERNAL_H
 #define TUNE_SCHED_INTERNAL_H
 

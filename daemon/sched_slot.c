@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define BUSY_DOUBLINGS 5
-#define TASK_LOSSES_MAX 8 /* how often a task may go back to its queue: it was never read, so it is not to blame */
+#define TASK_LOSSES_MAX                                                                            \
+    8 /* how often a task may go back to its queue: it was never read, so it is not to blame */
 
 static void on_slot_message(struct worker *worker, json_t *message, void *context);
 static void on_slot_done(struct worker *worker, const struct worker_end *end, void *context);
@@ -38,16 +39,16 @@ void slot_start(struct slot *slot)
     char ordinal[16] = "";
     if (slot->is_bench)
         snprintf(ordinal, sizeof ordinal, "%d", sched->devices[slot->device].ordinal);
-    const char *argv[] = { sched->options.worker_path, slot->is_bench ? "bench" : "compile",
-        slot->is_bench ? "--device" : NULL, slot->is_bench ? ordinal : NULL, NULL };
+    const char *argv[] = {sched->options.worker_path, slot->is_bench ? "bench" : "compile",
+        slot->is_bench ? "--device" : NULL, slot->is_bench ? ordinal : NULL, NULL};
     struct worker_options options = {
         .argv = argv,
         .env = sched->options.env,
         .hello_deadline_ms = sched->options.hello_deadline_ms,
         .memory_limit_bytes = slot->is_bench ? 0 : sched->options.compile_memory_limit_bytes,
     };
-    struct worker_callbacks callbacks = { on_slot_message, on_slot_done, slot };
-    struct tune_error err = { 0 };
+    struct worker_callbacks callbacks = {on_slot_message, on_slot_done, slot};
+    struct tune_error err = {0};
     slot->session = 0;
     slot->worker = worker_start(sched->loop, &options, &callbacks, &err);
     if (slot->worker != NULL) {
@@ -65,12 +66,12 @@ static uint64_t slot_deadline_ms(const struct slot *slot)
                                           : slot->task->deadline_ms;
 }
 
-/* A bench worker says at once that it has begun to wait for the GPU lock, perhaps for long; its own deadline begins
- * when it says that it has the lock. */
+/* A bench worker says at once that it has begun to wait for the GPU lock, perhaps for long; its own
+ * deadline begins when it says that it has the lock. */
 static void send_to_slot(struct slot *slot, json_t *request)
 {
-    uint64_t deadline_ms
-        = slot->is_bench ? slot->sched->options.begin_deadline_ms : slot_deadline_ms(slot);
+    uint64_t deadline_ms =
+        slot->is_bench ? slot->sched->options.begin_deadline_ms : slot_deadline_ms(slot);
     slot->request_id = ++slot->sched->next_request_id;
     json_object_set_new(request, "id", json_integer((json_int_t)slot->request_id));
     worker_send(slot->worker, request, deadline_ms);
@@ -127,8 +128,7 @@ static void take_compiler(struct sched *sched, const json_t *hello)
     info->arch_count = 0;
     size_t i;
     json_t *arch;
-    json_array_foreach(json_object_get(hello, "archs"), i, arch)
-    {
+    json_array_foreach (json_object_get(hello, "archs"), i, arch) {
         if (info->arch_count < SCHED_ARCHS_MAX)
             info->archs[info->arch_count++] = (int)json_integer_value(arch);
     }
@@ -150,7 +150,8 @@ static void slot_refused(struct slot *slot, const json_t *hello, const char *err
         if (is_busy && ++slot->busy_tries < SCHED_BUSY_TRIES_MAX)
             slot->is_pausing = true;
         else if (json_integer_value(json_object_get(hello, "code")) != 0)
-            slot->start_failures = SCHED_START_FAILURES_MAX; /* the device's fault: one try is enough */
+            slot->start_failures =
+                SCHED_START_FAILURES_MAX; /* the device's fault: one try is enough */
         else
             slot->start_failures++;
         worker_kill(slot->worker, "it cannot use its device");
@@ -163,8 +164,8 @@ static void slot_refused(struct slot *slot, const json_t *hello, const char *err
 const char *sched_hello_error(const json_t *hello, const char *expected_role)
 {
     const char *role = json_string_value(json_object_get(hello, "hello"));
-    if (role == NULL || strcmp(role, expected_role) != 0
-        || json_integer_value(json_object_get(hello, "pipe")) != PIPE_VERSION)
+    if (role == NULL || strcmp(role, expected_role) != 0 ||
+        json_integer_value(json_object_get(hello, "pipe")) != PIPE_VERSION)
         return "tune-worker and tunerd are of different versions: install both from one package";
     return json_string_value(json_object_get(hello, "error"));
 }
@@ -172,10 +173,10 @@ const char *sched_hello_error(const json_t *hello, const char *expected_role)
 static void take_hello(struct slot *slot, const json_t *hello)
 {
     const char *error = sched_hello_error(hello, slot->is_bench ? "bench" : "compile");
-    struct device_info device = { 0 };
-    struct tune_error err = { 0 };
-    if (error == NULL && slot->is_bench
-        && device_from_json(json_object_get(hello, "device"), &device, &err))
+    struct device_info device = {0};
+    struct tune_error err = {0};
+    if (error == NULL && slot->is_bench &&
+        device_from_json(json_object_get(hello, "device"), &device, &err))
         error = err.text;
     if (error != NULL) {
         slot_refused(slot, hello, error);
@@ -237,8 +238,8 @@ static void on_slot_message(struct worker *worker, json_t *message, void *contex
     const char *event = json_string_value(json_object_get(message, "event"));
     if (event != NULL) {
         bool is_waiting = strcmp(event, "waiting") == 0;
-        worker_extend(worker,
-            is_waiting ? slot->sched->options.lock_deadline_ms : slot_deadline_ms(slot));
+        worker_extend(
+            worker, is_waiting ? slot->sched->options.lock_deadline_ms : slot_deadline_ms(slot));
         return;
     }
     worker_settle(worker);
@@ -263,17 +264,17 @@ static void pause_slot(struct slot *slot)
 {
     unsigned doublings = slot->busy_tries - 1;
     uint64_t pause_ms = slot->sched->options.busy_pause_ms
-        << (doublings > BUSY_DOUBLINGS ? BUSY_DOUBLINGS : doublings);
+                        << (doublings > BUSY_DOUBLINGS ? BUSY_DOUBLINGS : doublings);
     uv_timer_start(&slot->timer, on_pause_over, pause_ms, 0);
 }
 
 /* The worker is gone: what becomes of its task. */
-static void lose_task(struct slot *slot, struct task *task, bool was_setting_up,
-    const struct worker_end *end)
+static void lose_task(
+    struct slot *slot, struct task *task, bool was_setting_up, const struct worker_end *end)
 {
     bool was_killed = end->missed_deadline || end->over_memory;
-    if (end->left_unread && !was_killed && task->losses < TASK_LOSSES_MAX
-        && !slot->sched->is_stopping && task->on_done != NULL) {
+    if (end->left_unread && !was_killed && task->losses < TASK_LOSSES_MAX &&
+        !slot->sched->is_stopping && task->on_done != NULL) {
         task->losses++;
         task_queue_push_front(slot->is_bench ? &slot->queue : &slot->sched->compile_queue, task);
         return;
@@ -295,8 +296,8 @@ static void on_slot_done(struct worker *worker, const struct worker_end *end, vo
     if (!was_expected) {
         sched->worker_deaths++;
         slot_failed(slot, was_starting, end->why);
-        log_warnx("%s worker %d: %s", slot->is_bench ? "bench" : "compile", worker_pid(worker),
-            end->why);
+        log_warnx(
+            "%s worker %d: %s", slot->is_bench ? "bench" : "compile", worker_pid(worker), end->why);
     }
     if (slot->is_pausing && !sched->is_stopping)
         pause_slot(slot);

@@ -9,7 +9,7 @@
 
 void task_queue_init(struct task_queue *queue)
 {
-    *queue = (struct task_queue) { .end = &queue->first };
+    *queue = (struct task_queue){.end = &queue->first};
 }
 
 void task_queue_push(struct task_queue *queue, struct task *task)
@@ -50,7 +50,7 @@ void task_destroy(struct task *task)
 
 void task_finish(struct task *task, enum task_end end, const json_t *answer, const char *why)
 {
-    struct task_result result = { end, answer, why };
+    struct task_result result = {end, answer, why};
     if (task->on_done != NULL)
         task->on_done(&result, task->context);
     task_destroy(task);
@@ -82,7 +82,7 @@ void task_queue_fail(struct task_queue *queue, const char *why)
 /* A sentence from outside, cut between characters: it goes into JSON. */
 void sched_set_text(char *to, size_t room, const char *text)
 {
-    struct tune_error cut = { 0 };
+    struct tune_error cut = {0};
     tune_fail(&cut, TUNE_EINTERNAL, "%s", text);
     snprintf(to, room, "%s", cut.text);
 }

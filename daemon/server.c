@@ -36,7 +36,7 @@ struct client {
     struct proto_reader reader;
     size_t queued_bytes;
     size_t longest_bytes; /* longest message since the queue was last empty */
-    unsigned requests; /* under way */
+    unsigned requests;    /* under way */
     uint64_t active_at_ms, half_line_at_ms;
     struct subscription *subscriptions;
     bool is_closing, is_ending; /* ending: closed once its queue is empty */
@@ -129,13 +129,13 @@ static void close_if_finished(struct client *client)
         close_client(client);
 }
 
-/* The end of input is the same for a peer that has gone and for one that only sends no more; a hang-up
- * tells the first. */
+/* The end of input is the same for a peer that has gone and for one that only sends no more; a
+ * hang-up tells the first. */
 static bool has_hung_up(const struct client *client)
 {
-    struct pollfd poll_one = { 0 };
-    return uv_fileno((const uv_handle_t *)&client->pipe, &poll_one.fd) != 0
-        || poll(&poll_one, 1, 0) < 0 || (poll_one.revents & (POLLHUP | POLLERR)) != 0;
+    struct pollfd poll_one = {0};
+    return uv_fileno((const uv_handle_t *)&client->pipe, &poll_one.fd) != 0 ||
+           poll(&poll_one, 1, 0) < 0 || (poll_one.revents & (POLLHUP | POLLERR)) != 0;
 }
 
 static void on_written(uv_write_t *write, int status)
@@ -175,8 +175,8 @@ static void send_to(struct client *client, const json_t *message)
         drop_client(client, uv_strerror(status));
         return;
     }
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe)
-        > SERVER_QUEUE_LIMIT_BYTES + client->longest_bytes)
+    if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe) >
+        SERVER_QUEUE_LIMIT_BYTES + client->longest_bytes)
         drop_client(client, "it does not read: too many bytes wait for it");
 }
 
@@ -211,7 +211,7 @@ static void refuse(struct client *client, const struct tune_error *err)
 static void take_line(struct client *client, const char *line, size_t length)
 {
     struct server *server = client->server;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     json_t *message = proto_parse(line, length, &err);
     if (message != NULL && !json_is_object(message))
         tune_fail(&err, TUNE_EPARSE,
@@ -227,8 +227,8 @@ static void take_lines(struct client *client)
 {
     size_t length;
     char *line;
-    while (!client->is_closing && !client->is_ending
-        && (line = proto_reader_next(&client->reader, &length)) != NULL) {
+    while (!client->is_closing && !client->is_ending &&
+           (line = proto_reader_next(&client->reader, &length)) != NULL) {
         client->half_line_at_ms = 0;
         take_line(client, line, length);
     }
@@ -242,7 +242,7 @@ static void take_lines(struct client *client)
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct client *client = stream->data;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (count == UV_EOF && !client->is_ending && is_owed(client) && !has_hung_up(client)) {
         uv_read_stop(stream);
         client->has_finished = true;
@@ -269,7 +269,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 static uid_t peer_uid(uv_pipe_t *pipe)
 {
     uv_os_fd_t descriptor;
-    struct ucred peer = { .uid = (uid_t)-1 };
+    struct ucred peer = {.uid = (uid_t)-1};
     socklen_t size = sizeof peer;
     if (uv_fileno((uv_handle_t *)pipe, &descriptor) == 0)
         getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size);
@@ -280,7 +280,8 @@ static int admit(struct client *client, struct tune_error *err)
 {
     struct server *server = client->server;
     if (server->client_count > server->clients_max)
-        return tune_fail(err, TUNE_EBUSY, "the daemon serves %zu clients, which is its limit: try again later",
+        return tune_fail(err, TUNE_EBUSY,
+            "the daemon serves %zu clients, which is its limit: try again later",
             server->clients_max);
     if (client->uid != geteuid() && client->uid != 0 && !server->allows_group)
         return tune_fail(err, TUNE_EPERM, "this daemon belongs to another user");
@@ -309,7 +310,7 @@ static void on_connection(uv_stream_t *listener, int status)
         return;
     }
     client->uid = peer_uid(&client->pipe);
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (admit(client, &err))
         farewell(client, &err);
     else
@@ -324,8 +325,8 @@ static void check_client(struct client *client, uint64_t now_ms)
         close_client(client);
     else if (client->half_line_at_ms != 0 && now_ms - client->half_line_at_ms > SERVER_HALF_LINE_MS)
         drop_client(client, "it left a request unfinished");
-    else if (client->requests == 0 && client->subscriptions == NULL
-        && now_ms - client->active_at_ms > SERVER_IDLE_MS)
+    else if (client->requests == 0 && client->subscriptions == NULL &&
+             now_ms - client->active_at_ms > SERVER_IDLE_MS)
         drop_client(client, "it was idle");
 }
 
@@ -344,10 +345,11 @@ static void on_period(uv_timer_t *timer)
 
 static int fill_address(const char *path, struct sockaddr_un *address, struct tune_error *err)
 {
-    *address = (struct sockaddr_un) { .sun_family = AF_UNIX };
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address->sun_path)
         return tune_fail(err, TUNE_EINVAL,
-            "the socket path has %zu bytes; a Unix socket takes at most %zu: choose a shorter one with "
+            "the socket path has %zu bytes; a Unix socket takes at most %zu: choose a shorter one "
+            "with "
             "--socket (%.60s...)",
             strlen(path), sizeof address->sun_path - 1, path);
     strcpy(address->sun_path, path);
@@ -377,14 +379,14 @@ static bool somebody_answers(const struct sockaddr_un *address)
     int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0)
         return false;
-    bool answers = connect(descriptor, (const struct sockaddr *)address, sizeof *address) == 0
-        || errno == EAGAIN || errno == EPROTOTYPE; /* its backlog is full, or it takes datagrams */
+    bool answers = connect(descriptor, (const struct sockaddr *)address, sizeof *address) == 0 ||
+                   errno == EAGAIN ||
+                   errno == EPROTOTYPE; /* its backlog is full, or it takes datagrams */
     close(descriptor);
     return answers;
 }
 
-static int remove_stale(
-    const char *path, const struct sockaddr_un *address, struct tune_error *err)
+static int remove_stale(const char *path, const struct sockaddr_un *address, struct tune_error *err)
 {
     struct stat status;
     if (lstat(path, &status) != 0)
@@ -427,9 +429,8 @@ static size_t clients_allowed(void)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return SERVER_CLIENTS_MAX;
-    size_t room = limit.rlim_cur > SERVER_DESCRIPTORS_KEPT + 8
-        ? limit.rlim_cur - SERVER_DESCRIPTORS_KEPT
-        : 8;
+    size_t room =
+        limit.rlim_cur > SERVER_DESCRIPTORS_KEPT + 8 ? limit.rlim_cur - SERVER_DESCRIPTORS_KEPT : 8;
     return room < SERVER_CLIENTS_MAX ? room : SERVER_CLIENTS_MAX;
 }
 

@@ -1,16 +1,15 @@
 /* The socket: clients, bytes in, frames out, limits per client. Knows no command.
  *
- * Design. Each whole line becomes on_request (parsed JSON) or is answered with an error at once. Clients are
- * named by a number that is never used again, and looked up again for each reply: a client that has left
- * simply gets nothing. A client is dropped, with a log line, when it
- *     sends a line longer than PROTO_REQUEST_LIMIT_BYTES (it is told first; framing is lost),
- *     leaves half a line unfinished for SERVER_HALF_LINE_MS,
- *     does not read, so that more than SERVER_QUEUE_LIMIT_BYTES wait for it, not counting the longest
- *     message (one long answer to a client that does read may be larger),
- *     is idle for SERVER_IDLE_MS without a request under way or a subscription.
- * A client that has shut its sending side down (the end of a script's input) still gets what it is owed:
- * answers under way and the events it subscribed to.
- * Beyond SERVER_CLIENTS_MAX (fewer when descriptors are short) a new client is told "busy" and closed. */
+ * Design. Each whole line becomes on_request (parsed JSON) or is answered with an error at once.
+ * Clients are named by a number that is never used again, and looked up again for each reply: a
+ * client that has left simply gets nothing. A client is dropped, with a log line, when it sends a
+ * line longer than PROTO_REQUEST_LIMIT_BYTES (it is told first; framing is lost), leaves half a
+ * line unfinished for SERVER_HALF_LINE_MS, does not read, so that more than
+ * SERVER_QUEUE_LIMIT_BYTES wait for it, not counting the longest message (one long answer to a
+ * client that does read may be larger), is idle for SERVER_IDLE_MS without a request under way or a
+ * subscription. A client that has shut its sending side down (the end of a script's input) still
+ * gets what it is owed: answers under way and the events it subscribed to. Beyond
+ * SERVER_CLIENTS_MAX (fewer when descriptors are short) a new client is told "busy" and closed. */
 #ifndef TUNE_SERVER_H
 #define TUNE_SERVER_H
 
@@ -26,8 +25,8 @@
 #define SERVER_QUEUE_LIMIT_BYTES ((size_t)16 << 20)
 #define SERVER_HALF_LINE_MS 30000
 #define SERVER_IDLE_MS 600000
-#define SERVER_REQUESTS_MAX 64       /* under way per client; more are refused as busy */
-#define SERVER_DESCRIPTORS_KEPT 96   /* for workers, the database and files */
+#define SERVER_REQUESTS_MAX 64     /* under way per client; more are refused as busy */
+#define SERVER_DESCRIPTORS_KEPT 96 /* for workers, the database and files */
 
 struct server;
 
@@ -37,8 +36,8 @@ struct server_callbacks {
     void *context;
 };
 
-/* Listens at `path` (checked: shorter than 108 bytes, nobody answers there). The socket file gets mode
- * 0660. New, or NULL with TUNE_EBUSY when another daemon listens there. */
+/* Listens at `path` (checked: shorter than 108 bytes, nobody answers there). The socket file gets
+ * mode 0660. New, or NULL with TUNE_EBUSY when another daemon listens there. */
 struct server *server_start(uv_loop_t *loop, const char *path,
     const struct server_callbacks *callbacks, struct tune_error *err);
 

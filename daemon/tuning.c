@@ -1,5 +1,5 @@
-/* The state machine of a tuning; see tuning.h. Every callback updates the state and ends in tuning_pump(),
- * which starts what can be started. */
+/* The state machine of a tuning; see tuning.h. Every callback updates the state and ends in
+ * tuning_pump(), which starts what can be started. */
 #include "daemon/tuning_internal.h"
 
 #include "daemon/log.h"
@@ -15,15 +15,15 @@
 
 static bool is_waiting(const struct tuning *tuning)
 {
-    return tuning->compiling > 0 || tuning->following > 0 || tuning->ready.count > 0
-        || lanes_are_busy(tuning) || tuning->committing.count > 0;
+    return tuning->compiling > 0 || tuning->following > 0 || tuning->ready.count > 0 ||
+           lanes_are_busy(tuning) || tuning->committing.count > 0;
 }
 
 static bool may_propose(const struct tuning *tuning)
 {
-    return !tuning->search_is_done && !tuning->is_canceled && !tuning->is_cut
-        && tuning->error.code == TUNE_OK && tuning->compiling < tuning->deps.compile_ahead
-        && tuning->ready.count < TUNING_READY_MAX;
+    return !tuning->search_is_done && !tuning->is_canceled && !tuning->is_cut &&
+           tuning->error.code == TUNE_OK && tuning->compiling < tuning->deps.compile_ahead &&
+           tuning->ready.count < TUNING_READY_MAX;
 }
 
 static void propose(struct tuning *tuning)
@@ -37,8 +37,8 @@ static void propose(struct tuning *tuning)
             candidate_begin(tuning, tuning->default_index);
         }
     }
-    while (may_propose(tuning) && tuning->prior_next < tuning->prior_count
-        && tuning->candidate_count < search_total(tuning->search)) {
+    while (may_propose(tuning) && tuning->prior_next < tuning->prior_count &&
+           tuning->candidate_count < search_total(tuning->search)) {
         index = tuning->prior_list[tuning->prior_next++];
         search_mark_tried(tuning->search, index);
         candidate_begin(tuning, index);
@@ -112,8 +112,7 @@ void tuning_message(struct tuning *tuning, const char *format, ...)
     va_end(args);
     size_t i;
     json_t *known;
-    json_array_foreach(tuning->messages, i, known)
-    {
+    json_array_foreach (tuning->messages, i, known) {
         if (strcmp(json_string_value(known), text) == 0)
             return;
     }
@@ -198,8 +197,8 @@ void tuning_over(struct tuning *tuning, enum tuning_end end)
     assert(tuning->state != STATE_OVER);
     json_t *result = tuning->space ? tuning_result(tuning) : NULL;
     tuning->state = STATE_OVER;
-    tuning->callbacks.on_done(end, end == TUNING_FAILED ? &tuning->error : NULL, result,
-        tuning->callbacks.context);
+    tuning->callbacks.on_done(
+        end, end == TUNING_FAILED ? &tuning->error : NULL, result, tuning->callbacks.context);
     json_decref(result);
     detach(tuning);
 }
@@ -259,8 +258,8 @@ static void on_read(uv_work_t *work, int status)
     choose_strategy(tuning);
     if (strcmp(tuning->strategy, "exhaustive") == 0)
         tuning->prior_count = 0;
-    tuning->search = search_create(tuning->strategy, tuning->space, tuning->seed,
-        tuning->budget_evals, &tuning->error);
+    tuning->search = search_create(
+        tuning->strategy, tuning->space, tuning->seed, tuning->budget_evals, &tuning->error);
     const char *first = NULL;
     size_t errors = space_errors(tuning->space, &first);
     if (errors > 0)
@@ -309,7 +308,7 @@ static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
     tuning->input_seed = spec->input_seed;
     tuning->deadline_ms = spec->deadline_ms;
     tuning->prior = spec->prior;
-    tuning->key = (struct record_key) {
+    tuning->key = (struct record_key){
         .kernel = tuning->manifest->name,
         .fingerprint = tuning->plugin->fingerprint,
         .shape = tuning->shape,

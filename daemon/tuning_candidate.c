@@ -10,7 +10,7 @@
 
 void candidate_queue_init(struct candidate_queue *queue)
 {
-    *queue = (struct candidate_queue) { .end = &queue->first };
+    *queue = (struct candidate_queue){.end = &queue->first};
 }
 
 void candidate_queue_push(struct candidate_queue *queue, struct candidate *candidate)
@@ -42,7 +42,8 @@ struct candidate *candidate_queue_pop(struct candidate_queue *queue)
     return candidate;
 }
 
-/* --- identity: equal image and launches are one candidate --------------------------------------- */
+/* --- identity: equal image and launches are one candidate ---------------------------------------
+ */
 
 static uint64_t identity_slot(const struct record_hash *hash)
 {
@@ -55,8 +56,8 @@ struct candidate **candidate_find_equal(struct tuning *tuning, const struct reco
 {
     size_t mask = tuning->identity_room - 1;
     size_t at = identity_slot(hash) & mask;
-    while (tuning->identities[at] != NULL
-        && memcmp(&tuning->identities[at]->identity, hash, sizeof *hash) != 0)
+    while (tuning->identities[at] != NULL &&
+           memcmp(&tuning->identities[at]->identity, hash, sizeof *hash) != 0)
         at = (at + 1) & mask;
     return &tuning->identities[at];
 }
@@ -93,8 +94,8 @@ struct candidate *candidate_add(struct tuning *tuning, size_t index)
 {
     if (tuning->candidate_count == tuning->candidate_room) {
         tuning->candidate_room = tuning->candidate_room ? tuning->candidate_room * 2 : 64;
-        tuning->candidates = xrealloc(
-            tuning->candidates, tuning->candidate_room * sizeof *tuning->candidates);
+        tuning->candidates =
+            xrealloc(tuning->candidates, tuning->candidate_room * sizeof *tuning->candidates);
     }
     struct candidate *candidate = xcalloc(1, sizeof *candidate);
     candidate->tuning = tuning;
@@ -120,7 +121,8 @@ static double seconds_since(const struct tuning *tuning)
     return (double)(uv_hrtime() - tuning->started_ns) / 1e9;
 }
 
-/* The default is measured even where the sweep is restricted to others: the search knows nothing of it then. */
+/* The default is measured even where the sweep is restricted to others: the search knows nothing of
+ * it then. */
 bool tuning_is_of_space(const struct tuning *tuning, size_t index)
 {
     return index < space_count(tuning->space);
@@ -131,8 +133,8 @@ static size_t total_of(const struct tuning *tuning)
 {
     if (tuning->search == NULL)
         return 0;
-    bool has_outsider
-        = tuning->default_index != SIZE_MAX && !tuning_is_of_space(tuning, tuning->default_index);
+    bool has_outsider =
+        tuning->default_index != SIZE_MAX && !tuning_is_of_space(tuning, tuning->default_index);
     return search_total(tuning->search) + has_outsider;
 }
 
@@ -153,7 +155,8 @@ void tuning_report(struct tuning *tuning, const char *phase)
     tuning->callbacks.on_progress(&progress, tuning->callbacks.context);
 }
 
-/* The candidate's result is durable (or was, from an earlier life of this run): everybody may know. */
+/* The candidate's result is durable (or was, from an earlier life of this run): everybody may know.
+ */
 void candidate_count(struct candidate *candidate)
 {
     struct tuning *tuning = candidate->tuning;
@@ -196,7 +199,7 @@ void candidate_finish(struct candidate *candidate, struct row *row)
 
 void candidate_fail(struct candidate *candidate, enum outcome outcome, const char *detail)
 {
-    struct row row = { .outcome = outcome, .detail = detail };
+    struct row row = {.outcome = outcome, .detail = detail};
     candidate_finish(candidate, &row);
 }
 

@@ -13,7 +13,7 @@ void tuning_request_image(struct tuning *tuning, const struct candidate *candida
         space_config(tuning->space, candidate->index, values);
         config = values;
     }
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     struct image_request request = {
         .source = image_source_of_plugin(tuning->plugin),
         .defines = plan_defines(tuning->manifest, tuning->dims, tuning->dtype, config, &err),
@@ -67,7 +67,8 @@ static void on_image(const struct image_result *result, void *context)
     }
     candidate->package = json_incref(result->package);
     if (result->is_ptx)
-        tuning_message(tuning, "%s is newer than NVRTC %s: compiled to PTX, which the driver finishes",
+        tuning_message(tuning,
+            "%s is newer than NVRTC %s: compiled to PTX, which the driver finishes",
             tuning->device.arch, sched_compiler(tuning->deps.sched)->nvrtc);
     if (candidate->is_again) {
         candidate->state = CANDIDATE_READY;
@@ -92,13 +93,13 @@ static void on_image(const struct image_result *result, void *context)
     tuning_pump(tuning);
 }
 
-/* What a launch is, without the macros that say how its image was compiled: those are in the image. */
+/* What a launch is, without the macros that say how its image was compiled: those are in the image.
+ */
 static json_t *bare_launches(json_t *launches)
 {
     json_t *bare = json_array(), *launch;
     size_t i;
-    json_array_foreach(launches, i, launch)
-    {
+    json_array_foreach (launches, i, launch) {
         json_t *copy = json_copy(launch);
         json_object_del(copy, "defines");
         json_array_append_new(bare, copy);
@@ -107,8 +108,8 @@ static json_t *bare_launches(json_t *launches)
     return bare;
 }
 
-/* Results known from before: of this run (the daemon was restarted), or a candidate that is never tried
- * again. True when there is nothing to measure. */
+/* Results known from before: of this run (the daemon was restarted), or a candidate that is never
+ * tried again. True when there is nothing to measure. */
 static bool take_known(struct candidate *candidate)
 {
     struct tuning *tuning = candidate->tuning;
@@ -141,17 +142,17 @@ static bool take_known(struct candidate *candidate)
 static void compile_candidate(struct candidate *candidate)
 {
     struct tuning *tuning = candidate->tuning;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     int64_t values[MANIFEST_MAX_PARAMS];
     space_config(tuning->space, candidate->index, values);
-    json_t *launches
-        = plan_launches(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
-    candidate->buffers
-        = plan_buffers(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
+    json_t *launches =
+        plan_launches(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
+    candidate->buffers =
+        plan_buffers(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
     if (launches == NULL || candidate->buffers == NULL) {
         json_decref(launches);
-        candidate_fail(candidate,
-            err.code == TUNE_ELIMIT ? OUTCOME_OVER_LIMITS : OUTCOME_INVALID, err.text);
+        candidate_fail(
+            candidate, err.code == TUNE_ELIMIT ? OUTCOME_OVER_LIMITS : OUTCOME_INVALID, err.text);
         return;
     }
     candidate->launches = bare_launches(launches);
@@ -173,7 +174,6 @@ void tuning_begin_again(struct candidate *candidate)
     compile_candidate(candidate);
 }
 
-
 /* --- setup ------------------------------------------------------------------------------------ */
 
 static void maybe_setup(struct tuning *tuning)
@@ -184,8 +184,8 @@ static void maybe_setup(struct tuning *tuning)
     tuning->setup = tuning_setup_request(tuning, tuning->session, tuning->input_seed);
 }
 
-static void take_part(struct tuning *tuning, json_t **part, const char *what,
-    const struct image_result *result)
+static void take_part(
+    struct tuning *tuning, json_t **part, const char *what, const struct image_result *result)
 {
     if (result->package == NULL) {
         tuning_fail(tuning, result->is_hopeless ? TUNE_ENOCOMPILER : TUNE_EINVAL,

@@ -1,5 +1,6 @@
-/* Confirmation: the finalists and the default, measured interleaved on fresh inputs, verified again. What is
- * not slower than the default beside it becomes a confirmed row; `best` is then made from all rows. */
+/* Confirmation: the finalists and the default, measured interleaved on fresh inputs, verified
+ * again. What is not slower than the default beside it becomes a confirmed row; `best` is then made
+ * from all rows. */
 #include "daemon/tuning_internal.h"
 
 #include "daemon/log.h"
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define FINALIST_MARGIN 1.05 /* whose lower bound is within this of the best's upper bound */
-#define CONFIRM_TRIES 3      /* a worker or device that fails may have been disturbed from outside */
+#define CONFIRM_TRIES 3 /* a worker or device that fails may have been disturbed from outside */
 #define CONFIRM_BUDGET_MS 1500
 #define CONFIRM_MARGIN_MS 30000
 
@@ -23,11 +24,11 @@ uint64_t tuning_new_session(void)
 
 json_t *tuning_setup_request(struct tuning *tuning, uint64_t session, uint64_t input_seed)
 {
-    struct tune_error err = { 0 };
-    json_t *buffers = plan_buffers(
-        tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, NULL, &err);
-    json_t *reference
-        = plan_reference(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &err);
+    struct tune_error err = {0};
+    json_t *buffers =
+        plan_buffers(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, NULL, &err);
+    json_t *reference =
+        plan_reference(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &err);
     if (buffers == NULL || reference == NULL) {
         json_decref(buffers);
         json_decref(reference);
@@ -35,12 +36,12 @@ json_t *tuning_setup_request(struct tuning *tuning, uint64_t session, uint64_t i
         return NULL;
     }
     return json_pack("{s:s, s:I, s:O, s:O, s:O, s:o, s:o, s:I, s:s?, s:{s:s, s:s, s:o}}", "op",
-        "setup", "session",
-        (json_int_t)session, "harness", json_object_get(tuning->harness, "image"), "reference_image",
+        "setup", "session", (json_int_t)session, "harness",
+        json_object_get(tuning->harness, "image"), "reference_image",
         json_object_get(tuning->reference, "image"), "reference_names",
-        json_object_get(tuning->reference, "names"), "buffers", buffers, "reference", reference, "seed",
-        (json_int_t)(input_seed & INT64_MAX), "hooks", tuning->plugin->hooks, "call", "kernel",
-        tuning->manifest->name, "dtype", tuning->dtype, "dims",
+        json_object_get(tuning->reference, "names"), "buffers", buffers, "reference", reference,
+        "seed", (json_int_t)(input_seed & INT64_MAX), "hooks", tuning->plugin->hooks, "call",
+        "kernel", tuning->manifest->name, "dtype", tuning->dtype, "dims",
         manifest_shape_to_json(tuning->manifest, tuning->dims));
 }
 
@@ -61,8 +62,8 @@ static void choose_finalists(struct tuning *tuning)
     size_t count = 0;
     for (size_t i = 0; i < tuning->candidate_count; i++) {
         struct candidate *candidate = tuning->candidates[i];
-        if (candidate->is_counted && candidate->leader == NULL && !candidate->is_default
-            && tuning_is_close(candidate, FINALIST_MARGIN))
+        if (candidate->is_counted && candidate->leader == NULL && !candidate->is_default &&
+            tuning_is_close(candidate, FINALIST_MARGIN))
             sorted[count++] = candidate;
     }
     qsort(sorted, count, sizeof *sorted, compare_candidates);
@@ -70,9 +71,8 @@ static void choose_finalists(struct tuning *tuning)
     for (size_t i = 0; i < count && i < TUNING_CONFIRM_MAX; i++)
         tuning->finalists[tuning->finalist_count++] = sorted[i];
     free(sorted);
-    if (tuning->standard != NULL && tuning->standard->is_counted
-        && tuning->standard->outcome == OUTCOME_OK
-        && !tuning->standard->is_refused)
+    if (tuning->standard != NULL && tuning->standard->is_counted &&
+        tuning->standard->outcome == OUTCOME_OK && !tuning->standard->is_refused)
         tuning->finalists[tuning->finalist_count++] = tuning->standard;
 }
 
@@ -110,8 +110,7 @@ static void request_finalists(struct tuning *tuning)
 {
     tuning->finalist_images = tuning->finalist_count;
     for (size_t i = 0; i < tuning->finalist_count; i++)
-        tuning_request_image(
-            tuning, tuning->finalists[i], on_finalist_image, tuning->finalists[i]);
+        tuning_request_image(tuning, tuning->finalists[i], on_finalist_image, tuning->finalists[i]);
 }
 
 /* --- the measurement -------------------------------------------------------------------------- */
@@ -122,8 +121,7 @@ static json_t *finalist_json(struct tuning *tuning, const struct candidate *cand
     space_config(tuning->space, candidate->index, values);
     return json_pack("{s:O, s:O, s:o, s:o}", "image", json_object_get(candidate->package, "image"),
         "names", json_object_get(candidate->package, "names"), "buffers",
-        plan_buffers(
-            tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL),
+        plan_buffers(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL),
         "launches",
         plan_launches(
             tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL));
@@ -148,21 +146,22 @@ static void set_failed(struct candidate *candidate, enum outcome outcome, const 
     candidate->outcome = outcome;
 }
 
-/* A finalist that failed now, on other inputs or beside others, is not a winner: its failure becomes a row
- * and the rest is measured again without it. */
+/* A finalist that failed now, on other inputs or beside others, is not a winner: its failure
+ * becomes a row and the rest is measured again without it. */
 static void take_failure(struct tuning *tuning, const json_t *answer)
 {
     enum outcome outcome;
     const char *word = json_string_value(json_object_get(answer, "outcome"));
     const char *blame = json_string_value(json_object_get(answer, "blame"));
     json_int_t index = json_integer_value(json_object_get(answer, "candidate"));
-    if (blame != NULL && strcmp(blame, "device") == 0 && json_is_true(json_object_get(answer, "retry"))
-        && ++tuning->device_failures < CONFIRM_TRIES)
+    if (blame != NULL && strcmp(blame, "device") == 0 &&
+        json_is_true(json_object_get(answer, "retry")) && ++tuning->device_failures < CONFIRM_TRIES)
         return; /* pump sends it again */
-    if (word == NULL || outcome_from_word(word, &outcome) || outcome == OUTCOME_OK || index < 0
-        || (size_t)index >= tuning->finalist_count) {
+    if (word == NULL || outcome_from_word(word, &outcome) || outcome == OUTCOME_OK || index < 0 ||
+        (size_t)index >= tuning->finalist_count) {
         const char *error = json_string_value(json_object_get(answer, "error"));
-        tuning_fail(tuning, TUNE_EINTERNAL, "the confirmation failed: %s", error ? error : "no reason given");
+        tuning_fail(tuning, TUNE_EINTERNAL, "the confirmation failed: %s",
+            error ? error : "no reason given");
         return;
     }
     struct candidate *candidate = tuning->finalists[index];
@@ -199,8 +198,8 @@ static void add_confirmed_rows(struct tuning *tuning, const json_t *answer)
             .run = tuning->run_confirm,
             .outcome = OUTCOME_OK,
             .is_final = true,
-            .is_confirmed
-            = !has_default || tuning->confirmed_median[i] <= tuning->confirmed_median[last],
+            .is_confirmed =
+                !has_default || tuning->confirmed_median[i] <= tuning->confirmed_median[last],
             .answer = one,
         };
         tuning_add_row(tuning, &row);
@@ -217,8 +216,8 @@ static void on_confirmed(const struct task_result *result, void *context)
     switch (result->end) {
     case TASK_ANSWERED: {
         const char *word = json_string_value(json_object_get(result->answer, "outcome"));
-        bool is_whole = json_array_size(json_object_get(result->answer, "results"))
-            == tuning->finalist_count;
+        bool is_whole =
+            json_array_size(json_object_get(result->answer, "results")) == tuning->finalist_count;
         if (word != NULL && strcmp(word, "ok") == 0 && is_whole)
             add_confirmed_rows(tuning, result->answer);
         else
@@ -262,8 +261,8 @@ static void send_confirm(struct tuning *tuning)
     }
     json_t *request = json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:b, s:o}", "op", "confirm",
         "session", (json_int_t)session, "mode", tuning->mode, "method",
-        tuning->method[0] ? tuning->method : "event", "deadline_ms", (json_int_t)tuning->deadline_ms,
-        "budget_ms", (json_int_t)CONFIRM_BUDGET_MS, "seed",
+        tuning->method[0] ? tuning->method : "event", "deadline_ms",
+        (json_int_t)tuning->deadline_ms, "budget_ms", (json_int_t)CONFIRM_BUDGET_MS, "seed",
         (json_int_t)(tuning->seed & INT64_MAX), "verify", 1, "candidates", list);
     tuning->confirm_is_sent = true;
     sched_bench(tuning->deps.sched, lane->device_index, setup, session, request,

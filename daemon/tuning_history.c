@@ -1,5 +1,6 @@
-/* What earlier runs know: rows of this very run (the daemon was restarted), candidates that must not be tried
- * again, and the measuring method that this key is held to. Runs on a pool thread, before anything else. */
+/* What earlier runs know: rows of this very run (the daemon was restarted), candidates that must
+ * not be tried again, and the measuring method that this key is held to. Runs on a pool thread,
+ * before anything else. */
 #include "daemon/tuning_internal.h"
 
 #include "daemon/xmalloc.h"
@@ -23,7 +24,7 @@ static struct known *add_known(struct tuning *tuning)
         tuning->known = xrealloc(tuning->known,
             (tuning->known_count ? tuning->known_count * 2 : 1) * sizeof *tuning->known);
     struct known *known = &tuning->known[tuning->known_count++];
-    *known = (struct known) { 0 };
+    *known = (struct known){0};
     return known;
 }
 
@@ -43,8 +44,8 @@ static int on_sample(const struct sample *sample, void *context)
     if (sample->outcome == OUTCOME_OK && tuning->method[0] == '\0')
         snprintf(tuning->method, sizeof tuning->method, "%s", sample->method);
     bool is_this_run = strcmp(sample->run, tuning->run_search) == 0;
-    bool is_bad = sample->is_final
-        && (sample->outcome == OUTCOME_CRASHED || sample->outcome == OUTCOME_TIMEOUT);
+    bool is_bad = sample->is_final &&
+                  (sample->outcome == OUTCOME_CRASHED || sample->outcome == OUTCOME_TIMEOUT);
     if (!is_this_run && !is_bad)
         return 0;
     size_t index = index_of_text(tuning, sample->config);
@@ -71,8 +72,8 @@ static int compare_known(const void *left, const void *right)
     return (int)b->is_this_run - (int)a->is_this_run;
 }
 
-/* The mark "ATTEMPTS CONFIG": what a lane was measuring when the last daemon ended, and how often it had been
- * tried before. It may have been the reason, so that counts as one more attempt. */
+/* The mark "ATTEMPTS CONFIG": what a lane was measuring when the last daemon ended, and how often
+ * it had been tried before. It may have been the reason, so that counts as one more attempt. */
 static size_t parse_mark(const struct tuning *tuning, const char *text, uint32_t *attempts)
 {
     char *config;

@@ -8,7 +8,7 @@
 #define TUNING_PRIOR_MAX 16
 
 enum tuning_state {
-    STATE_BUILDING,   /* space and history are read on a pool thread */
+    STATE_BUILDING, /* space and history are read on a pool thread */
     STATE_SEARCHING,
     STATE_CONFIRMING, /* images of the finalists, then the confirmation itself */
     STATE_PUBLISHING, /* confirmed rows and `best` are on their way to the disk */
@@ -28,8 +28,8 @@ struct candidate {
     struct tuning *tuning;
     size_t index; /* in the space */
     enum candidate_state state;
-    struct candidate *next;   /* in the ready or the committing queue */
-    struct candidate *leader; /* the equal one that was first, or NULL */
+    struct candidate *next;               /* in the ready or the committing queue */
+    struct candidate *leader;             /* the equal one that was first, or NULL */
     json_t *package, *launches, *buffers; /* dropped once measured */
     struct record_hash identity;          /* of image, launches and buffers */
     struct lane *lane;                    /* that measured it, or NULL */
@@ -107,8 +107,9 @@ struct tuning {
     char method[8]; /* "event" or "graph", "" until chosen */
     bool search_is_done, default_is_proposed;
     size_t default_index;
-    unsigned prior; /* TUNING_PRIOR_ bits */
-    size_t prior_list[TUNING_PRIOR_MAX]; /* begun right after the default; first those of near shapes */
+    unsigned prior;                      /* TUNING_PRIOR_ bits */
+    size_t prior_list[TUNING_PRIOR_MAX]; /* begun right after the default; first those of near
+                                            shapes */
     size_t prior_count, prior_near, prior_next;
 
     json_t *harness, *reference, *setup; /* packages, and the request made of them */
@@ -137,7 +138,8 @@ struct tuning {
         confirmed_median[TUNING_CONFIRM_MAX + 1];
     size_t confirmed_samples[TUNING_CONFIRM_MAX + 1];
     bool has_confirmed;
-    json_t *messages; /* sentences for the person: via_ptx, disagreement of manifest and source, ... */
+    json_t
+        *messages; /* sentences for the person: via_ptx, disagreement of manifest and source, ... */
 };
 
 /* A row of `samples` to be written. */
@@ -149,7 +151,7 @@ struct row {
     const json_t *answer; /* of the worker, or NULL */
     const char *detail;   /* a sentence for failures, or NULL: the answer's */
     const char *same_as;
-    const char *log;      /* the compiler's, or NULL */
+    const char *log; /* the compiler's, or NULL */
     size_t log_bytes;
     double median_ns, lo_ns, hi_ns; /* used where there is no answer */
 };
@@ -169,8 +171,8 @@ void candidate_queue_push_front(struct candidate_queue *queue, struct candidate 
 struct candidate *candidate_queue_pop(struct candidate_queue *queue); /* NULL: empty */
 struct candidate *candidate_add(struct tuning *tuning, size_t index);
 void candidate_drop_payload(struct candidate *candidate);
-/* Equal image, launches and buffers make two candidates one: the place of the first with this identity, which
- * is NULL when there is none yet. */
+/* Equal image, launches and buffers make two candidates one: the place of the first with this
+ * identity, which is NULL when there is none yet. */
 void candidate_set_identity(struct candidate *candidate);
 struct candidate **candidate_find_equal(struct tuning *tuning, const struct record_hash *identity);
 /* A finished candidate: its row goes to the disk, and it counts once that is done. */
@@ -188,7 +190,8 @@ void lanes_measure(struct tuning *tuning);                   /* on every lane th
 bool lanes_are_busy(const struct tuning *tuning);
 /* Before the search is closed each device is looked at once more. True: wait for that. */
 bool lanes_control_at_the_end(struct tuning *tuning);
-/* No answer of a device is wanted any more; what runs is killed, so that the devices are free at once. */
+/* No answer of a device is wanted any more; what runs is killed, so that the devices are free at
+ * once. */
 void lanes_leave(struct tuning *tuning);
 
 /* tuning_compile.c */
@@ -208,7 +211,8 @@ void tuning_find_prior(struct tuning *tuning);
 /* tuning_row.c */
 /* Adds the row to the open batch. */
 void tuning_add_row(struct tuning *tuning, const struct row *row);
-/* Names the candidate that the lane is about to launch, in the open batch; none: what was named is forgotten. */
+/* Names the candidate that the lane is about to launch, in the open batch; none: what was named is
+ * forgotten. */
 void tuning_add_mark(struct lane *lane);
 
 /* tuning_belief.c */

@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEVICE_TRIES 3          /* failures in a row that are the device's */
-#define SETUP_TRIES 3           /* a worker that dies in the setup may have been killed from outside */
-#define STOP_MARGIN 1.05        /* sampling stops early once the lower bound is this far above the best */
-#define ANSWER_MARGIN_MS 10000  /* loads and verification; the worker's own watchdog is much tighter */
+#define DEVICE_TRIES 3   /* failures in a row that are the device's */
+#define SETUP_TRIES 3    /* a worker that dies in the setup may have been killed from outside */
+#define STOP_MARGIN 1.05 /* sampling stops early once the lower bound is this far above the best   \
+                          */
+#define ANSWER_MARGIN_MS                                                                           \
+    10000 /* loads and verification; the worker's own watchdog is much tighter */
 
 static void bench_next(struct lane *lane);
 
@@ -44,7 +46,7 @@ static void try_again(struct candidate *candidate)
 static void take_crash(struct candidate *candidate, const json_t *answer, const char *why)
 {
     struct tuning *tuning = candidate->tuning;
-    struct row row = { .outcome = OUTCOME_CRASHED, .answer = answer, .detail = why };
+    struct row row = {.outcome = OUTCOME_CRASHED, .answer = answer, .detail = why};
     candidate->attempts++;
     if (candidate->attempts >= TUNING_ATTEMPTS_MAX) {
         candidate_finish(candidate, &row);
@@ -56,14 +58,16 @@ static void take_crash(struct candidate *candidate, const json_t *answer, const 
     try_again(candidate);
 }
 
-/* The device's fault, not the candidate's (daemon/worker/cuda_errors.c): nothing is recorded. A fresh worker
- * may have better luck; a device that goes on like that ends the sweep. */
+/* The device's fault, not the candidate's (daemon/worker/cuda_errors.c): nothing is recorded. A
+ * fresh worker may have better luck; a device that goes on like that ends the sweep. */
 static void blame_device(struct candidate *candidate, const json_t *answer)
 {
     struct tuning *tuning = candidate->tuning;
     const char *error = json_string_value(json_object_get(answer, "error"));
-    if (!json_is_true(json_object_get(answer, "retry")) || ++tuning->device_failures >= DEVICE_TRIES)
-        tuning_fail(tuning, TUNE_ENODEVICE, "%s: %s", tuning->device.name, error ? error : "it failed");
+    if (!json_is_true(json_object_get(answer, "retry")) ||
+        ++tuning->device_failures >= DEVICE_TRIES)
+        tuning_fail(
+            tuning, TUNE_ENODEVICE, "%s: %s", tuning->device.name, error ? error : "it failed");
     else
         try_again(candidate);
 }
@@ -93,13 +97,13 @@ static void take_answer(struct candidate *candidate, const json_t *answer)
         return;
     }
     candidate->attempts++;
-    struct row row = { .outcome = outcome, .answer = answer };
+    struct row row = {.outcome = outcome, .answer = answer};
     char reason[200];
     if (outcome == OUTCOME_OK) {
         learn_method(candidate->tuning, answer);
         take_measurement(candidate, answer);
-        candidate->is_refused
-            = tuning_disbelieves(candidate->tuning, candidate->median_ns, reason, sizeof reason);
+        candidate->is_refused =
+            tuning_disbelieves(candidate->tuning, candidate->median_ns, reason, sizeof reason);
         if (candidate->is_refused)
             row.detail = reason;
     }
@@ -115,7 +119,8 @@ static void retry_setup(struct candidate *candidate, const struct task_result *r
         return;
     }
     if (result->answer != NULL || ++tuning->setup_failures >= SETUP_TRIES) {
-        tuning_fail(tuning, TUNE_EINVAL, "kernel %s: the inputs or the reference could not be set up: %s",
+        tuning_fail(tuning, TUNE_EINVAL,
+            "kernel %s: the inputs or the reference could not be set up: %s",
             tuning->manifest->name, result->why);
         return;
     }
@@ -182,8 +187,8 @@ static void on_benched(const struct task_result *result, void *context)
 
 static json_t *bench_request(struct tuning *tuning, const struct candidate *candidate)
 {
-    json_t *request = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:s, s:s, s:b, s:I, s:I, s:I}", "op",
-        "bench", "session", (json_int_t)tuning->session, "image",
+    json_t *request = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:s, s:s, s:b, s:I, s:I, s:I}",
+        "op", "bench", "session", (json_int_t)tuning->session, "image",
         json_object_get(candidate->package, "image"), "names",
         json_object_get(candidate->package, "names"), "buffers", candidate->buffers, "launches",
         candidate->launches, "mode", tuning->mode, "method",
@@ -212,16 +217,16 @@ static void on_mark_committed(const struct tune_error *err, void *context)
         bench_request(tuning, lane->benching), deadline_ms, on_benched, lane);
 }
 
-/* The default goes first, because the method is chosen from it. Where it fails the first that is ok chooses: until
- * then the lanes take turns, so that no two of them choose. */
+/* The default goes first, because the method is chosen from it. Where it fails the first that is ok
+ * chooses: until then the lanes take turns, so that no two of them choose. */
 static bool must_wait_for_method(const struct tuning *tuning)
 {
     const struct candidate *standard = tuning->standard;
     if (tuning->method[0] != '\0')
         return false;
-    return lanes_are_busy(tuning)
-        || (standard != NULL && standard->state != CANDIDATE_DONE && standard->state != CANDIDATE_READY
-            && standard->state != CANDIDATE_COMMITTING);
+    return lanes_are_busy(tuning) ||
+           (standard != NULL && standard->state != CANDIDATE_DONE &&
+               standard->state != CANDIDATE_READY && standard->state != CANDIDATE_COMMITTING);
 }
 
 static struct candidate *take_ready(struct tuning *tuning)
@@ -269,9 +274,9 @@ static void send_control(struct lane *lane)
 static void bench_next(struct lane *lane)
 {
     struct tuning *tuning = lane->tuning;
-    if (lane->benching != NULL || lane->is_controlling || lane->is_lost || tuning->ready.count == 0
-        || tuning->setup == NULL || tuning->is_canceled || tuning->is_cut
-        || must_wait_for_method(tuning))
+    if (lane->benching != NULL || lane->is_controlling || lane->is_lost ||
+        tuning->ready.count == 0 || tuning->setup == NULL || tuning->is_canceled ||
+        tuning->is_cut || must_wait_for_method(tuning))
         return;
     if (tuning_control_is_due(lane, false)) {
         send_control(lane);
@@ -313,7 +318,8 @@ bool lanes_are_busy(const struct tuning *tuning)
     return false;
 }
 
-/* No answer of a device is wanted any more; what runs is killed, so that the devices are free at once. */
+/* No answer of a device is wanted any more; what runs is killed, so that the devices are free at
+ * once. */
 void lanes_leave(struct tuning *tuning)
 {
     for (size_t i = 0; i < tuning->lane_count; i++) {

@@ -1,9 +1,10 @@
-/* Where a search begins, before it has measured anything itself: the winners of near shapes and of other
- * architectures in the database, then what the static estimate holds best. Runs on a pool thread, after
- * the history was read.
+/* Where a search begins, before it has measured anything itself: the winners of near shapes and of
+ * other architectures in the database, then what the static estimate holds best. Runs on a pool
+ * thread, after the history was read.
  *
- * The estimate cannot tell configurations apart that fill the device alike and move as much; of such a
- * group the list has one, the one most like the default, since its author knew what the estimate does not. */
+ * The estimate cannot tell configurations apart that fill the device alike and move as much; of
+ * such a group the list has one, the one most like the default, since its author knew what the
+ * estimate does not. */
 #include "daemon/tuning_internal.h"
 
 #include "daemon/log.h"
@@ -22,7 +23,7 @@ static_assert(NEAR_SAME_MAX + NEAR_OTHER_MAX + STATIC_MAX <= TUNING_PRIOR_MAX, "
 
 int tuning_parse_prior(const char *word, unsigned *prior, struct tune_error *err)
 {
-    static const char *const words[] = { "none", "near", "static", "all" };
+    static const char *const words[] = {"none", "near", "static", "all"};
     static_assert(TUNING_PRIOR_NEAR == 1 && TUNING_PRIOR_STATIC == 2, "a word's place is its bits");
     for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(word, words[i]) == 0) {
@@ -36,8 +37,8 @@ int tuning_parse_prior(const char *word, unsigned *prior, struct tune_error *err
 /* Takes a configuration into the list, unless it is there, is tried anyway, or is known to fail. */
 static bool add_prior(struct tuning *tuning, size_t index)
 {
-    if (index == SIZE_MAX || index == space_default(tuning->space)
-        || tuning_known(tuning, index, false) != NULL)
+    if (index == SIZE_MAX || index == space_default(tuning->space) ||
+        tuning_known(tuning, index, false) != NULL)
         return false;
     for (size_t i = 0; i < tuning->prior_count; i++)
         if (tuning->prior_list[i] == index)
@@ -63,8 +64,8 @@ struct near_list {
 /* Emulated times say nothing about a GPU, nor the reverse. */
 static bool is_comparable(const struct tuning *tuning, const struct record_key *key)
 {
-    return strcmp(key->dtype, tuning->dtype) == 0 && strcmp(key->mode, tuning->mode) == 0
-        && (strcmp(key->arch, "cpu") == 0) == (strcmp(tuning->device.arch, "cpu") == 0);
+    return strcmp(key->dtype, tuning->dtype) == 0 && strcmp(key->mode, tuning->mode) == 0 &&
+           (strcmp(key->arch, "cpu") == 0) == (strcmp(tuning->device.arch, "cpu") == 0);
 }
 
 static int on_best(const struct best *best, void *context)
@@ -73,16 +74,16 @@ static int on_best(const struct best *best, void *context)
     const struct tuning *tuning = list->tuning;
     int64_t values[MANIFEST_MAX_PARAMS];
     double distance = manifest_shape_distance(tuning->manifest, tuning->dims, best->key.shape);
-    if (!is_comparable(tuning, &best->key) || distance < 0
-        || manifest_config_from_text(tuning->manifest, best->config, values, NULL))
+    if (!is_comparable(tuning, &best->key) || distance < 0 ||
+        manifest_config_from_text(tuning->manifest, best->config, values, NULL))
         return 0;
     size_t index = space_find(tuning->space, values);
     if (index == SIZE_MAX)
-        return 0; /* not valid for this shape or device */
+        return 0;                               /* not valid for this shape or device */
     if ((list->count & (list->count - 1)) == 0) /* grows at powers of two */
-        list->items = xrealloc(
-            list->items, (list->count ? list->count * 2 : 1) * sizeof *list->items);
-    list->items[list->count++] = (struct near) {
+        list->items =
+            xrealloc(list->items, (list->count ? list->count * 2 : 1) * sizeof *list->items);
+    list->items[list->count++] = (struct near){
         .index = index,
         .is_other = strcmp(best->key.arch, tuning->device.arch) != 0,
         .distance = distance,
@@ -102,9 +103,9 @@ static int compare_near(const void *left, const void *right)
 
 static void add_near(struct tuning *tuning)
 {
-    struct near_list list = { .tuning = tuning };
-    struct tune_error err = { 0 };
-    size_t taken[2] = { 0, 0 };
+    struct near_list list = {.tuning = tuning};
+    struct tune_error err = {0};
+    size_t taken[2] = {0, 0};
     if (tuning_db_walk_best(tuning->deps.db, tuning->manifest->name, on_best, &list, &err))
         log_warnx("%s begins without the winners of near shapes: %s", tuning->job, err.text);
     if (list.count > 0)
@@ -122,12 +123,13 @@ static void add_near(struct tuning *tuning)
 /* --- the static estimate ---------------------------------------------------------------------- */
 
 struct ranked {
-    uint64_t rank; /* of the estimated time; equal within 0.2 % */
+    uint64_t rank;   /* of the estimated time; equal within 0.2 % */
     uint32_t unlike; /* params that differ from the default's */
     uint32_t index;
 };
 
-/* The time's exponent and first nine bits of its mantissa: they order positive numbers as the numbers do. */
+/* The time's exponent and first nine bits of its mantissa: they order positive numbers as the
+ * numbers do. */
 static uint64_t rank_of(double time_ns)
 {
     uint64_t bits;
@@ -177,7 +179,7 @@ static struct ranked *rank_space(
         struct estimate estimate;
         space_config(tuning->space, i, values);
         if (estimator_run(estimator, values, 0, &estimate, NULL) == 0)
-            ranked[(*count)++] = (struct ranked) {
+            ranked[(*count)++] = (struct ranked){
                 .rank = rank_of(estimate.time_ns),
                 .unlike = count_unlike(tuning, values, standard),
                 .index = (uint32_t)i,
@@ -200,8 +202,8 @@ static bool is_apart(const struct tuning *tuning, size_t index)
     return true;
 }
 
-/* One of each rank, until `limit` are added from the list's beginning on; the first half apart from each
- * other, so that one wrong idea of the estimate does not fill the list. */
+/* One of each rank, until `limit` are added from the list's beginning on; the first half apart from
+ * each other, so that one wrong idea of the estimate does not fill the list. */
 static void choose(struct tuning *tuning, const struct ranked *ranked, size_t count)
 {
     uint64_t taken[STATIC_MAX];
@@ -212,8 +214,8 @@ static void choose(struct tuning *tuning, const struct ranked *ranked, size_t co
             bool is_taken = false;
             for (size_t j = 0; j < added; j++)
                 is_taken |= taken[j] == ranked[i].rank;
-            if (is_taken || (pass == 0 && !is_apart(tuning, ranked[i].index))
-                || !add_prior(tuning, ranked[i].index))
+            if (is_taken || (pass == 0 && !is_apart(tuning, ranked[i].index)) ||
+                !add_prior(tuning, ranked[i].index))
                 continue;
             taken[added++] = ranked[i].rank;
         }
@@ -223,7 +225,7 @@ static void choose(struct tuning *tuning, const struct ranked *ranked, size_t co
 static void add_static(struct tuning *tuning)
 {
     struct estimator estimator;
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     size_t count;
     if (estimator_init(
             &estimator, tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &err)) {

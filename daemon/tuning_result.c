@@ -28,7 +28,7 @@ static json_t *figures_json(const struct tuning *tuning, const struct figures *f
 
 static struct figures confirmed(const struct tuning *tuning, size_t index)
 {
-    return (struct figures) {
+    return (struct figures){
         .candidate = tuning->finalists[index],
         .median_ns = tuning->confirmed_median[index],
         .lo_ns = tuning->confirmed_lo[index],
@@ -39,7 +39,7 @@ static struct figures confirmed(const struct tuning *tuning, size_t index)
 
 static struct figures unconfirmed(const struct candidate *candidate)
 {
-    return (struct figures) {
+    return (struct figures){
         .candidate = candidate,
         .median_ns = candidate->median_ns,
         .lo_ns = candidate->lo_ns,
@@ -47,7 +47,8 @@ static struct figures unconfirmed(const struct candidate *candidate)
     };
 }
 
-/* The winner by the rule of `best`: the lowest upper bound among those not slower than the default. */
+/* The winner by the rule of `best`: the lowest upper bound among those not slower than the default.
+ */
 static bool find_winner(const struct tuning *tuning, size_t *winner)
 {
     size_t last = tuning->finalist_count - 1;
@@ -71,8 +72,9 @@ static bool is_finalist(const struct tuning *tuning, const struct candidate *can
     return false;
 }
 
-/* All that cannot be told apart from the winner: finalists whose interval meets its own; what did not come into
- * the confirmation, by its interval from the search; and what has equal code and launches. */
+/* All that cannot be told apart from the winner: finalists whose interval meets its own; what did
+ * not come into the confirmation, by its interval from the search; and what has equal code and
+ * launches. */
 static json_t *ties_json(const struct tuning *tuning, size_t winner)
 {
     json_t *ties = json_array();
@@ -87,8 +89,8 @@ static json_t *ties_json(const struct tuning *tuning, size_t winner)
         bool is_equal = candidate->leader == tuning->finalists[winner];
         struct figures figures = is_equal ? confirmed(tuning, winner) : unconfirmed(candidate);
         figures.candidate = candidate;
-        if (!candidate->is_counted || candidate->outcome != OUTCOME_OK || candidate->is_refused
-            || is_finalist(tuning, candidate) || figures.lo_ns > winner_hi_ns)
+        if (!candidate->is_counted || candidate->outcome != OUTCOME_OK || candidate->is_refused ||
+            is_finalist(tuning, candidate) || figures.lo_ns > winner_hi_ns)
             continue;
         json_array_append_new(ties, figures_json(tuning, &figures));
     }
@@ -98,7 +100,8 @@ static json_t *ties_json(const struct tuning *tuning, size_t winner)
 static void add_rates(const struct tuning *tuning, json_t *result, double median_ns)
 {
     double flops = 0, bytes = 0;
-    if (plan_work(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &flops, &bytes, NULL))
+    if (plan_work(
+            tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, &flops, &bytes, NULL))
         return;
     json_object_set_new(result, "flops", json_real(flops));
     json_object_set_new(result, "bytes", json_real(bytes));
@@ -110,7 +113,8 @@ static void add_rates(const struct tuning *tuning, json_t *result, double median
     double peak_bytes = device_peak_bytes_per_s(&tuning->device);
     if (peak_flops <= 0 || peak_bytes <= 0)
         return;
-    double floor_s = flops / peak_flops > bytes / peak_bytes ? flops / peak_flops : bytes / peak_bytes;
+    double floor_s =
+        flops / peak_flops > bytes / peak_bytes ? flops / peak_flops : bytes / peak_bytes;
     json_object_set_new(result, "roofline", json_real(floor_s * 1e9 / median_ns));
 }
 
@@ -118,8 +122,7 @@ static json_t *counts_json(const struct tuning *tuning)
 {
     json_t *counts = json_object();
     for (int i = 0; i < OUTCOME_COUNT; i++)
-        json_object_set_new(
-            counts, outcome_word(i), json_integer((json_int_t)tuning->counts[i]));
+        json_object_set_new(counts, outcome_word(i), json_integer((json_int_t)tuning->counts[i]));
     return counts;
 }
 
@@ -165,8 +168,8 @@ static double seconds_between(uint64_t from_ns, uint64_t to_ns)
     return from_ns == 0 || to_ns < from_ns ? 0 : (double)(to_ns - from_ns) / 1e9;
 }
 
-/* bench_s: the time in which the device worked for this sweep's search, or its worker started or set up;
- * compile_s: summed over the compile workers. */
+/* bench_s: the time in which the device worked for this sweep's search, or its worker started or
+ * set up; compile_s: summed over the compile workers. */
 static json_t *timing_json(const struct tuning *tuning)
 {
     uint64_t now_ns = uv_hrtime();
@@ -183,23 +186,23 @@ static json_t *timing_json(const struct tuning *tuning)
 static json_t *prior_json(const struct tuning *tuning)
 {
     size_t near = tuning->prior_next < tuning->prior_near ? tuning->prior_next : tuning->prior_near;
-    return json_pack("{s:I, s:I}", "near", (json_int_t)near, "static",
-        (json_int_t)(tuning->prior_next - near));
+    return json_pack(
+        "{s:I, s:I}", "near", (json_int_t)near, "static", (json_int_t)(tuning->prior_next - near));
 }
 
 json_t *tuning_result(const struct tuning *tuning)
 {
     double median_ns = 0;
     json_t *best = best_json(tuning, &median_ns);
-    json_t *result = json_pack(
-        "{s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:o, s:o, s:o, s:s, s:s, s:s, s:I, s:O}", "kernel",
-        tuning->manifest->name, "dtype", tuning->dtype, "arch", tuning->device.arch, "shape",
-        manifest_shape_to_json(tuning->manifest, tuning->dims), "mode", tuning->mode, "evaluations",
-        (json_int_t)tuning->evaluations, "wall_s", (double)(uv_hrtime() - tuning->started_ns) / 1e9,
-        "counts", counts_json(tuning), "best", best, "default", default_json(tuning), "device",
-        tuning->device.name, "method", tuning->method, "strategy",
-        tuning->strategy ? tuning->strategy : "", "space",
-        (json_int_t)space_count(tuning->space), "messages", tuning->messages);
+    json_t *result =
+        json_pack("{s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:o, s:o, s:o, s:s, s:s, s:s, s:I, s:O}",
+            "kernel", tuning->manifest->name, "dtype", tuning->dtype, "arch", tuning->device.arch,
+            "shape", manifest_shape_to_json(tuning->manifest, tuning->dims), "mode", tuning->mode,
+            "evaluations", (json_int_t)tuning->evaluations, "wall_s",
+            (double)(uv_hrtime() - tuning->started_ns) / 1e9, "counts", counts_json(tuning), "best",
+            best, "default", default_json(tuning), "device", tuning->device.name, "method",
+            tuning->method, "strategy", tuning->strategy ? tuning->strategy : "", "space",
+            (json_int_t)space_count(tuning->space), "messages", tuning->messages);
     json_object_set_new(result, "refused", json_integer((json_int_t)tuning->refused));
     json_object_set_new(result, "timing", timing_json(tuning));
     json_object_set_new(result, "prior", prior_json(tuning));

@@ -49,8 +49,8 @@ static void take_clocks(struct sample *sample, const json_t *clocks)
     sample->sm_clock_mhz = count(clocks, "sm_mhz");
     sample->memory_clock_mhz = count(clocks, "memory_mhz");
     sample->temperature_c = count(clocks, "temperature_c");
-    sample->throttle_reasons
-        = (uint64_t)json_integer_value(json_object_get(clocks, "throttle_reasons"));
+    sample->throttle_reasons =
+        (uint64_t)json_integer_value(json_object_get(clocks, "throttle_reasons"));
 }
 
 static int64_t now_unix_ms(void)
@@ -109,8 +109,8 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
     };
     take_times(&sample, row, &samples);
     take_clocks(&sample, json_object_get(row->answer, "clocks"));
-    if (row->log != NULL && row->log[0] != '\0'
-        && tuning_db_batch_log(batch, row->log, strlen(row->log), log_id) == 0)
+    if (row->log != NULL && row->log[0] != '\0' &&
+        tuning_db_batch_log(batch, row->log, strlen(row->log), log_id) == 0)
         sample.log_id = log_id;
     if (tuning_db_batch_sample(batch, &sample))
         log_warnx("%s: a result is too large to be stored", config);

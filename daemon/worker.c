@@ -15,7 +15,7 @@
 
 #define STOP_GRACE_MS 1000
 #define LOST_GRACE_MS 1000 /* from the end of the pipe to the exit */
-#define PIPE_GRACE_MS 500 /* after the exit, for bytes still in the pipe */
+#define PIPE_GRACE_MS 500  /* after the exit, for bytes still in the pipe */
 #define MEMORY_PERIOD_MS 200
 #define STDERR_KEPT_BYTES 2048
 
@@ -142,7 +142,7 @@ static void take_lines(struct worker *worker)
     size_t length;
     char *line;
     while (!worker->is_deaf && (line = proto_reader_next(&worker->reader, &length)) != NULL) {
-        struct tune_error err = { 0 };
+        struct tune_error err = {0};
         json_t *message = proto_parse(line, length, &err);
         if (message == NULL || !json_is_object(message))
             break_protocol(worker, "it sent a line that is no JSON object");
@@ -176,7 +176,7 @@ static void on_pipe_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf
         on_pipe_end(worker, count);
         return;
     }
-    struct tune_error err = { 0 };
+    struct tune_error err = {0};
     if (worker->is_deaf)
         return;
     if (proto_reader_feed(&worker->reader, buffer->base, (size_t)count, &err))
@@ -236,8 +236,8 @@ static size_t resident_bytes(int pid)
 static void on_memory_check(uv_timer_t *timer)
 {
     struct worker *worker = timer->data;
-    if (!worker->is_waiting || worker->has_exited
-        || resident_bytes(worker_pid(worker)) <= worker->memory_limit_bytes)
+    if (!worker->is_waiting || worker->has_exited ||
+        resident_bytes(worker_pid(worker)) <= worker->memory_limit_bytes)
         return;
     worker->end.over_memory = true;
     worker_kill(worker, "it used more memory than a compile may");
@@ -252,11 +252,11 @@ static void init_handle(struct worker *worker, void *handle)
 static int spawn(uv_loop_t *loop, struct worker *worker, const struct worker_options *options)
 {
     uv_stdio_container_t stdio[4] = {
-        { .flags = UV_IGNORE },
-        { .flags = UV_IGNORE },
-        { .flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&worker->errors },
-        { .flags = UV_CREATE_PIPE | UV_READABLE_PIPE | UV_WRITABLE_PIPE,
-            .data.stream = (uv_stream_t *)&worker->pipe },
+        {.flags = UV_IGNORE},
+        {.flags = UV_IGNORE},
+        {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&worker->errors},
+        {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE | UV_WRITABLE_PIPE,
+            .data.stream = (uv_stream_t *)&worker->pipe},
     };
     uv_process_options_t process = {
         .exit_cb = on_process_exit,
@@ -294,8 +294,8 @@ struct worker *worker_start(uv_loop_t *loop, const struct worker_options *option
     init_handle(worker, &worker->process);
     int status = spawn(loop, worker, options);
     if (status != 0) {
-        /* uv_spawn has initialised the process handle even when it fails. The failure is told to the
-         * caller here, so on_done must not follow: it becomes a no-op. */
+        /* uv_spawn has initialised the process handle even when it fails. The failure is told to
+         * the caller here, so on_done must not follow: it becomes a no-op. */
         tune_fail(err, TUNE_EIO, "cannot start %s: %s", options->argv[0], uv_strerror(status));
         worker->callbacks.on_done = ignore_done;
         close_all(worker);
@@ -356,7 +356,8 @@ void worker_settle(struct worker *worker)
         uv_timer_stop(&worker->deadline);
 }
 
-/* The worker's read ends: one that runs under a tool and does not hear SIGTERM ends all the same. */
+/* The worker's read ends: one that runs under a tool and does not hear SIGTERM ends all the same.
+ */
 static void end_pipe(struct worker *worker)
 {
     uv_os_fd_t descriptor;

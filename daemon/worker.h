@@ -1,12 +1,12 @@
 /* One tune-worker process: started, asked, watched, killed, reaped. Knows bytes and pids only.
  *
- * Design. worker_start spawns the program with a socketpair on its descriptor 3 and a pipe on its standard
- * error (its last lines explain a death). Messages arrive through on_message, the hello first. A
- * worker is done when its pipe has ended AND its exit was seen, in either order; whichever is second
- * calls on_done, once, after which the worker frees itself (ending at the exit alone loses the last
- * answer now and then). After the exit a short grace bounds the wait for a pipe that some grandchild
- * keeps open. A worker that closes its pipe and lives on is killed after a grace. Nothing is called
- * from inside worker_start or worker_send. */
+ * Design. worker_start spawns the program with a socketpair on its descriptor 3 and a pipe on its
+ * standard error (its last lines explain a death). Messages arrive through on_message, the hello
+ * first. A worker is done when its pipe has ended AND its exit was seen, in either order; whichever
+ * is second calls on_done, once, after which the worker frees itself (ending at the exit alone
+ * loses the last answer now and then). After the exit a short grace bounds the wait for a pipe that
+ * some grandchild keeps open. A worker that closes its pipe and lives on is killed after a grace.
+ * Nothing is called from inside worker_start or worker_send. */
 #ifndef TUNE_WORKER_H
 #define TUNE_WORKER_H
 

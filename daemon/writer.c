@@ -40,7 +40,7 @@ struct writer {
 
 static void group_init(struct group *group)
 {
-    *group = (struct group) { .batch = tuning_db_batch_create() };
+    *group = (struct group){.batch = tuning_db_batch_create()};
     if (group->batch == NULL)
         abort();
 }
@@ -62,7 +62,7 @@ static void thread_main(void *argument)
             break;
         struct group *group = writer->submitted;
         uv_mutex_unlock(&writer->mutex);
-        struct tune_error err = { 0 };
+        struct tune_error err = {0};
         tuning_db_commit(writer->db, group->batch, &err);
         uv_mutex_lock(&writer->mutex);
         writer->result = err;
@@ -166,7 +166,8 @@ struct writer *writer_create(uv_loop_t *loop, struct tuning_db *db, struct tune_
     uv_prepare_start(&writer->turn, on_turn);
     int status = uv_thread_create(&writer->thread, thread_main, writer);
     if (status != 0) {
-        tune_fail(err, TUNE_EIO, "cannot start the database's writer thread: %s", uv_strerror(status));
+        tune_fail(
+            err, TUNE_EIO, "cannot start the database's writer thread: %s", uv_strerror(status));
         return NULL; /* only at start: the program ends */
     }
     return writer;
@@ -184,7 +185,7 @@ void writer_after_commit(struct writer *writer, writer_callback callback, void *
         group->room = group->room ? group->room * 2 : 8;
         group->completions = xrealloc(group->completions, group->room * sizeof *group->completions);
     }
-    group->completions[group->count++] = (struct completion) { callback, context };
+    group->completions[group->count++] = (struct completion){callback, context};
 }
 
 static void forget_in(struct group *group, const void *context)

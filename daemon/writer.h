@@ -1,10 +1,10 @@
 /* The one writer of the database: a thread with a queue and group commit.
  *
- * Design. The loop thread adds to the open batch and registers completions; once per turn of the loop the
- * batch goes to the thread, if that is idle. While it commits (one fsync), further records gather in the
- * next batch: that is the group commit, with no timer and no added delay. Completions run on the loop
- * thread in the order of registration, after the records added before them are durable, or failed with the
- * reason. */
+ * Design. The loop thread adds to the open batch and registers completions; once per turn of the
+ * loop the batch goes to the thread, if that is idle. While it commits (one fsync), further records
+ * gather in the next batch: that is the group commit, with no timer and no added delay. Completions
+ * run on the loop thread in the order of registration, after the records added before them are
+ * durable, or failed with the reason. */
 #ifndef TUNE_WRITER_H
 #define TUNE_WRITER_H
 

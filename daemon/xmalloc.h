@@ -1,5 +1,5 @@
-/* Allocation for the programs: no memory ends the daemon with a line in the log; the store is intact,
- * since nothing is acknowledged before its commit. */
+/* Allocation for the programs: no memory ends the daemon with a line in the log; the store is
+ * intact, since nothing is acknowledged before its commit. */
 #ifndef TUNE_XMALLOC_H
 #define TUNE_XMALLOC_H
 

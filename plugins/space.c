@@ -256,8 +256,8 @@ static int fail_empty(const struct builder *builder, struct tune_error *err)
         is_constraint ? manifest->constraints[worst].message : "required of the device");
 }
 
-/* The manifest's default: its first valid one. Where a filter leaves it out it becomes a row behind the others, so
- * that whoever restricts the search can still compare with it. */
+/* The manifest's default: its first valid one. Where a filter leaves it out it becomes a row behind
+ * the others, so that whoever restricts the search can still compare with it. */
 static int place_default(struct builder *builder)
 {
     struct space *space = builder->space;

@@ -40,8 +40,9 @@ const struct manifest *space_manifest(const struct space *space);
 void space_config(const struct space *space, size_t index, int64_t *values);
 /* Index of a configuration, or SIZE_MAX when it is not in the space. */
 size_t space_find(const struct space *space, const int64_t *values);
-/* The default: the first of the manifest's defaults that is valid here; SIZE_MAX when none is. One that the filter
- * leaves out has the index space_count(): space_config and space_find know it, but it is not of the space. */
+/* The default: the first of the manifest's defaults that is valid here; SIZE_MAX when none is. One
+ * that the filter leaves out has the index space_count(): space_config and space_find know it, but
+ * it is not of the space. */
 size_t space_default(const struct space *space);
 /* Configurations that differ in one param only, nearest values first; returns how many were
  * written to out[0..room). */

@@ -1,4 +1,5 @@
-/* Configurations drawn without replacement: a Fisher-Yates shuffle, made as far as it is asked for. */
+/* Configurations drawn without replacement: a Fisher-Yates shuffle, made as far as it is asked for.
+ */
 #include "daemon/search/search.h"
 
 #include "daemon/search/rng.h"

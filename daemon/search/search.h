@@ -4,8 +4,8 @@
  * delay; it may ask to wait for reports before it proposes more. The same seed and the same reports
  * give the same proposals on any machine: no floating-point library call takes part in a decision.
  *
- * To add a strategy: a file beside this one with a `const struct search_strategy`, and a line in the table
- * in search.c. */
+ * To add a strategy: a file beside this one with a `const struct search_strategy`, and a line in
+ * the table in search.c. */
 #ifndef TUNE_SEARCH_H
 #define TUNE_SEARCH_H
 
@@ -24,8 +24,10 @@ struct search_strategy {
     const char *name, *summary;
     void *(*create)(const struct space *space, uint64_t seed, size_t budget);
     enum search_step (*next)(void *state, size_t *index);
-    void (*report)(void *state, size_t index, enum outcome outcome, double median_ns); /* may be NULL */
-    /* Need not be proposed: search_next passes over it anyway. A report may still come. May be NULL. */
+    void (*report)(
+        void *state, size_t index, enum outcome outcome, double median_ns); /* may be NULL */
+    /* Need not be proposed: search_next passes over it anyway. A report may still come. May be
+     * NULL. */
     void (*exclude)(void *state, size_t index);
     void (*destroy)(void *state);
 };
@@ -33,8 +35,8 @@ struct search_strategy {
 /* All strategies, ended by one without a name. */
 extern const struct search_strategy *const search_strategies[];
 
-/* New, or NULL with TUNE_EINVAL naming the strategies there are. `budget`: evaluations at most. The space is
- * borrowed for the search's life. */
+/* New, or NULL with TUNE_EINVAL naming the strategies there are. `budget`: evaluations at most. The
+ * space is borrowed for the search's life. */
 struct search *search_create(const char *strategy, const struct space *space, uint64_t seed,
     size_t budget, struct tune_error *err);
 void search_destroy(struct search *search);
@@ -44,8 +46,8 @@ int search_check_name(const char *strategy, struct tune_error *err);
 
 /* Never proposes an index twice, nor one that was marked as tried. */
 enum search_step search_next(struct search *search, size_t *index);
-/* The configuration was tried for another reason (the default, an earlier run): it counts against the
- * budget. */
+/* The configuration was tried for another reason (the default, an earlier run): it counts against
+ * the budget. */
 void search_mark_tried(struct search *search, size_t index);
 void search_report(struct search *search, size_t index, enum outcome outcome, double median_ns);
 
