@@ -14,13 +14,13 @@ trap 'rm -rf "$folder"' EXIT
 mkdir -p "$here/results"
 result=$here/results/search-$(date +%Y-%m-%d).txt
 
-simulate_all() { # options of simulate; leaves $pairs for the scorer, and the costs in $folder/costs
+simulate_all() { # options of simulate; leaves $pairs for the scorer, and each space's costs in $folder/SPACE.cost
     pairs=
     for table in "$spaces"/*.csv.gz; do
         name=$(basename "$table" .csv.gz)
         case $name in *-sample) continue ;; esac
         "$tunectl" --json simulate "$table" --budget 200 --runs "$runs" --seed 1 --trace "$folder/$name.csv" "$@" \
-            >> "$folder/costs"
+            > "$folder/$name.cost"
         pairs="$pairs $table=$folder/$name.csv"
     done
 }
@@ -29,16 +29,15 @@ simulate_all() { # options of simulate; leaves $pairs for the scorer, and the co
 score() { # STRATEGY WAY
     # shellcheck disable=SC2086
     python3 "$spaces/score_search.py" --json $pairs | python3 -c '
-import json, sys
-strategy, way, costs = sys.argv[1:]
+import glob, json, sys
+strategy, way, folder = sys.argv[1:]
 scores = json.load(sys.stdin)
-costs = [json.loads(line) for line in open(costs)]
+costs = [json.load(open(path)) for path in glob.glob(folder + "/*.cost")]
 spaces = scores["spaces"]
 quality = sum(row["mean_quality"] for s in spaces for row in s["rows"] if row["budget"] == 25) / len(spaces)
 print("%-10s %-9s %+6.3f %5.3f  %5.3f %7.0f " % (strategy, way, scores["overall"], scores["stderr"], quality,
       sum(c["choosing_us"] for c in costs) / len(costs)),
-      "".join(" %+7.3f" % s["area"] for s in spaces))' "$1" "$2" "$folder/costs"
-    : > "$folder/costs"
+      "".join(" %+7.3f" % s["area"] for s in spaces))' "$1" "$2" "$folder"
 }
 
 # Ten params of four values, 990,138 configurations valid. The time is a bowl.
