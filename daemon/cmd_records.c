@@ -1,5 +1,5 @@
-/* records: what was measured, in the database's order, with filters and a limit. Runs on a pool
- * thread: the database may be large. */
+/* records: what was measured, the newest rows up to a limit, newest last, with filters. Runs on a
+ * pool thread: the database may be large. */
 #include "daemon/command.h"
 
 #include "client/proto.h"
@@ -12,6 +12,11 @@
 #define RECORDS_DEFAULT 1000
 #define RECORDS_MAX 20000 /* of one answer; ask with filters for more */
 
+struct row {
+    int64_t time_unix_ms;
+    json_t *json;
+};
+
 struct walk {
     uv_work_t work;
     struct request *request;
@@ -19,7 +24,8 @@ struct walk {
     const char *kernel, *outcome, *job, *shape, *arch;
     int64_t limit;
     bool with_log;
-    json_t *list;
+    struct row *rows; /* a heap, the oldest at the root */
+    size_t count;
     struct tune_error err;
 };
 
@@ -93,6 +99,42 @@ static void add_log(struct walk *walk, json_t *json, const char *id)
     free(text);
 }
 
+/* Puts a row in the root's place, and down to where it belongs. */
+static void sink(struct walk *walk, struct row row)
+{
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= walk->count)
+            break;
+        if (child + 1 < walk->count &&
+            walk->rows[child + 1].time_unix_ms < walk->rows[child].time_unix_ms)
+            child++;
+        if (walk->rows[child].time_unix_ms >= row.time_unix_ms)
+            break;
+        walk->rows[at] = walk->rows[child];
+        at = child;
+    }
+    walk->rows[at] = row;
+}
+
+/* Adds a row at the end, and up to where it belongs. */
+static void rise(struct walk *walk, struct row row)
+{
+    size_t at = walk->count++;
+    while (at > 0 && walk->rows[(at - 1) / 2].time_unix_ms > row.time_unix_ms) {
+        walk->rows[at] = walk->rows[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    walk->rows[at] = row;
+}
+
+static int compare_rows(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+    return (a->time_unix_ms > b->time_unix_ms) - (a->time_unix_ms < b->time_unix_ms);
+}
+
 static int on_sample(const struct sample *sample, void *context)
 {
     struct walk *walk = context;
@@ -101,12 +143,19 @@ static int on_sample(const struct sample *sample, void *context)
         differs(walk->outcome, outcome_word(sample->outcome)) ||
         (walk->job != NULL && !is_job_of(sample->run, walk->job)))
         return 0;
-    if ((int64_t)json_array_size(walk->list) >= walk->limit)
+    bool is_full = (int64_t)walk->count == walk->limit;
+    if (is_full && sample->time_unix_ms <= walk->rows[0].time_unix_ms)
         return 0;
     json_t *json = sample_json(sample);
     if (walk->with_log)
         add_log(walk, json, sample->log_id);
-    json_array_append_new(walk->list, json);
+    struct row row = {sample->time_unix_ms, json};
+    if (is_full) {
+        json_decref(walk->rows[0].json);
+        sink(walk, row);
+    } else {
+        rise(walk, row);
+    }
     return 0;
 }
 
@@ -120,12 +169,17 @@ static void on_read(uv_work_t *work, int status)
 {
     struct walk *walk = work->data;
     (void)status;
+    json_t *list = json_array();
+    qsort(walk->rows, walk->count, sizeof *walk->rows, compare_rows);
+    for (size_t i = 0; i < walk->count; i++)
+        json_array_append_new(list, walk->rows[i].json);
     if (walk->err.code != TUNE_OK) {
-        json_decref(walk->list);
+        json_decref(list);
         request_fail(walk->request, &walk->err);
     } else {
-        request_reply(walk->request, walk->list);
+        request_reply(walk->request, list);
     }
+    free(walk->rows);
     free(walk);
 }
 
@@ -155,7 +209,7 @@ void cmd_records(struct request *request)
     }
     walk->request = request;
     walk->db = request->app->db;
-    walk->list = json_array();
+    walk->rows = xcalloc((size_t)walk->limit, sizeof *walk->rows);
     walk->work.data = walk;
     uv_queue_work(&request->app->loop, &walk->work, read_on_pool, on_read);
 }

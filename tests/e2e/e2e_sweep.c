@@ -464,9 +464,29 @@ static void a_kernel_cut_short_or_removed_is_left_out_with_the_reason_and_its_sw
     json_decref(result);
 }
 
+/* The newest rows up to the limit, newest last. */
+static void records_with_a_limit_are_the_newest(void)
+{
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 12}, NULL);
+    json_decref(sweep_result(harness, sweep_params("tiny")));
+    json_t *all = records_of(harness, NULL);
+    json_t *some = ask(harness, "records", json_pack("{s:i}", "limit", 5));
+    size_t count = json_array_size(all);
+    assert_int_equal(json_array_size(some), 5);
+    for (size_t i = 1; i < count; i++)
+        assert_true(number_at(json_array_get(all, i - 1), "time") <=
+                    number_at(json_array_get(all, i), "time"));
+    for (size_t i = 0; i < 5; i++)
+        assert_true(number_at(json_array_get(some, i), "time") ==
+                    number_at(json_array_get(all, count - 5 + i), "time"));
+    json_decref(some);
+    json_decref(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        HARNESS_TEST(records_with_a_limit_are_the_newest),
         HARNESS_TEST(a_second_shape_compiles_nothing),
         HARNESS_TEST(an_empty_space_is_an_error_that_names_the_constraint_to_blame),
         HARNESS_TEST(equal_candidates_are_timed_once_and_both_rows_say_so),
