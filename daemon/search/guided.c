@@ -4,7 +4,9 @@
  * The pool is what makes it cheap in a space of a million and quick to close in: what looked good
  * in earlier pools, some drawn anywhere, all that differ from one of the best in one param, and
  * some that differ in a few. Configurations still outstanding count as tried where certainty is
- * concerned, so that a batch does not crowd one spot. */
+ * concerned, so that a batch does not crowd one spot.
+ *
+ * surrogate, to compare with: the same model, and candidates from anywhere only. */
 #include "daemon/search/model.h"
 #include "daemon/search/pool.h"
 #include "daemon/search/search.h"
@@ -13,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DRAWN 100   /* of each pool, from anywhere */
-#define BESTS 3     /* whose surroundings are looked at */
-#define NEAR_MAX 96 /* with one param changed, for each of the bests */
-#define FARTHER 60  /* with two or three params changed */
-#define KEPT 100    /* most promising of a pool, by mean, for the next */
+#define DRAWN 100          /* of each pool, from anywhere */
+#define BESTS 3            /* whose surroundings are looked at */
+#define NEAR_MAX 96        /* with one param changed, for each of the bests */
+#define FARTHER 60         /* with two or three params changed */
+#define DRAWN_ANYWHERE 320 /* of the pools of surrogate, which has nothing else */
+#define KEPT 100           /* most promising of a pool, by mean, for the next */
 
 struct state {
     struct points points;
@@ -92,19 +95,48 @@ static size_t most_promising(struct state *state)
     return pool_winner(&pool);
 }
 
-static enum search_step next(void *opaque, size_t *index)
+/* The model alone: candidates from anywhere. What guided has beyond it is where its candidates
+ * come from. */
+static size_t most_promising_anywhere(struct state *state)
 {
-    struct state *state = opaque;
+    struct pool pool;
+    pool_init(&pool, &state->points);
+    for (size_t i = 0; i < DRAWN_ANYWHERE; i++)
+        pool_add(&pool, points_draw(&state->points, &state->rng));
+    pool_judge(&pool, &state->model);
+    return pool_winner(&pool);
+}
+
+static size_t spread_apart(struct state *state)
+{
+    return pool_spread(&state->model, &state->rng);
+}
+
+static size_t draw(struct state *state)
+{
+    return points_draw(&state->points, &state->rng);
+}
+
+static enum search_step propose(struct state *state, size_t *index,
+    size_t (*first)(struct state *state), size_t (*later)(struct state *state))
+{
     if (state->points.taken_count == state->points.count)
         return SEARCH_DONE;
     model_update(&state->model);
-    if (model_wants_spread(&state->model))
-        *index = pool_spread(&state->model, &state->rng);
-    else
-        *index = most_promising(state);
+    *index = model_wants_spread(&state->model) ? first(state) : later(state);
     points_take(&state->points, *index);
     model_propose(&state->model, *index);
     return SEARCH_PROPOSED;
+}
+
+static enum search_step next(void *opaque, size_t *index)
+{
+    return propose(opaque, index, spread_apart, most_promising);
+}
+
+static enum search_step next_anywhere(void *opaque, size_t *index)
+{
+    return propose(opaque, index, draw, most_promising_anywhere);
 }
 
 static void report(void *opaque, size_t index, enum outcome outcome, double median_ns)
@@ -134,6 +166,17 @@ const struct search_strategy search_guided = {
     .summary = "what promises most by a model of the times so far, near the best and anywhere",
     .create = create,
     .next = next,
+    .report = report,
+    .exclude = exclude,
+    .destroy = destroy,
+};
+
+extern const struct search_strategy search_surrogate;
+const struct search_strategy search_surrogate = {
+    .name = "surrogate",
+    .summary = "what promises most by a model of the times so far, anywhere",
+    .create = create,
+    .next = next_anywhere,
     .report = report,
     .exclude = exclude,
     .destroy = destroy,
