@@ -148,6 +148,9 @@ static int take_option(struct config *config, int key, const char *value, struct
         config->compile_memory_limit_bytes = (size_t)number << 20;
         return 0;
     case KEY_DEVICES:
+        if (value[0] == '\0' || value[strspn(value, "0123456789,")] != '\0')
+            return tune_fail(err, TUNE_EINVAL,
+                "--devices takes ordinals such as 0,2, not \"%.40s\"", value);
         replace(&config->devices, value);
         return 0;
     case KEY_IDLE:

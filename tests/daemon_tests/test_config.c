@@ -117,6 +117,8 @@ static void usage_errors_say_where_help_is(void **state)
     expect_refused(TUNE_EINVAL, "--help");
     assert_int_equal(parse("start", NULL), -1);
     expect_refused(TUNE_EINVAL, "\"start\"");
+    assert_int_equal(parse("--devices=a,b", NULL), -1);
+    expect_refused(TUNE_EINVAL, "ordinals");
 }
 
 static void help_and_version_need_nothing_else(void **state)
