@@ -357,14 +357,15 @@ static void queue_sweep(struct get *get)
         answer_untuned(get, &err);
         return;
     }
-    const char *job =
-        jobs_find_active(app->jobs, manifest->name, get->shape, get->dtype, get->mode);
+    const char *job = jobs_find_active(
+        app->jobs, manifest->name, get->shape, get->dtype, get->mode, get->device.name);
     if (job != NULL) {
         follow_job(get, job);
         return;
     }
-    json_t *params = json_pack("{s:s, s:[o], s:s, s:s}", "kernel", manifest->name, "shapes",
-        manifest_shape_to_json(manifest, get->dims), "dtype", get->dtype, "mode", get->mode);
+    json_t *params = json_pack("{s:s, s:[o], s:s, s:s, s:s}", "kernel", manifest->name, "shapes",
+        manifest_shape_to_json(manifest, get->dims), "dtype", get->dtype, "mode", get->mode,
+        "device", get->device.name);
     if (jobs_submit(app->jobs, params, get->request->uid, on_queued, get, &err))
         answer_untuned(get, &err);
     json_decref(params);

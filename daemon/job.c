@@ -241,7 +241,22 @@ static bool is_asked_device(const json_t *asked, const struct device_info *devic
     char ordinal[16];
     snprintf(ordinal, sizeof ordinal, "%d", device->ordinal);
     return strcmp(json_string_value(asked), ordinal) == 0 ||
-           strcmp(json_string_value(asked), device->uuid) == 0;
+           strcmp(json_string_value(asked), device->uuid) == 0 ||
+           strcmp(json_string_value(asked), device->name) == 0;
+}
+
+/* Whether the job runs, or will run, on GPUs of this model and no others. */
+static bool is_for_model(const struct job *job, const char *gpu)
+{
+    const struct sched *sched = job->jobs->deps.sched;
+    const json_t *asked = json_object_get(job->request, "device");
+    if (job->device_count > 0)
+        return strcmp(sched_device(sched, job->devices[0])->name, gpu) == 0;
+    for (size_t i = 0; i < sched_device_count(sched); i++)
+        if (is_asked_device(asked, sched_device(sched, i)) &&
+            strcmp(sched_device(sched, i)->name, gpu) != 0)
+            return false;
+    return true;
 }
 
 /* A sweep is spread over all free GPUs of one model, whose times may be compared. */
@@ -409,12 +424,12 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
 }
 
 const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
-    const char *dtype, const char *mode)
+    const char *dtype, const char *mode, const char *gpu)
 {
     for (const struct job *job = jobs->first; job != NULL; job = job->next) {
         if (!job_is_active(job) || strcmp(job->plugin->manifest->name, kernel) != 0 ||
             strcmp(job->spec.dtype, dtype) != 0 || strcmp(job->spec.mode, mode) != 0 ||
-            job->spec.has_filter)
+            job->spec.has_filter || !is_for_model(job, gpu))
             continue;
         for (size_t i = json_array_size(job->results); i < job->shape_count; i++) {
             char *text = manifest_shape_text(job->plugin->manifest, job->shapes[i]);

@@ -52,9 +52,9 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
 /* The daemon stops: whoever still waits for on_stored is told so now. */
 void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err);
 
-/* Id of an active job that tunes this key, or NULL. Borrowed. */
+/* Id of an active job that tunes this key on GPUs of this model, or NULL. Borrowed. */
 const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
-    const char *dtype, const char *mode);
+    const char *dtype, const char *mode, const char *gpu);
 
 /* -1: TUNE_ENOTFOUND, or TUNE_EPERM for somebody else's job. Cancelling a finished job is no error.
  */

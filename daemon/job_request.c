@@ -112,13 +112,13 @@ static int parse_words(struct job *job, struct tune_error *err)
     return spec->strategy ? search_check_name(spec->strategy, err) : 0;
 }
 
-/* A device is named by ordinal or by UUID. */
+/* Devices are named by ordinal, by UUID, or by model ("NVIDIA H200": all that are free). */
 static int parse_device(struct job *job, struct tune_error *err)
 {
     const json_t *device = json_object_get(job->request, "device");
     if (device == NULL || json_is_null(device) || json_is_integer(device) || json_is_string(device))
         return 0;
-    return tune_fail(err, TUNE_EINVAL, "field \"device\" must be a number or a UUID");
+    return tune_fail(err, TUNE_EINVAL, "field \"device\" must be a number, a UUID or a model");
 }
 
 int job_parse(struct job *job, struct tune_error *err)

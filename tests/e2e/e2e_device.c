@@ -205,6 +205,20 @@ static void a_sweep_is_spread_over_equal_devices(void)
     json_decref(rows);
 }
 
+/* An answer for one of two models is tuned on that model. */
+static void a_wanted_model_is_tuned_on_itself(void)
+{
+    struct harness *harness =
+        start_with("{\"device\": [{\"name\": \"Model A\"}, {\"name\": \"Model B\"}]}");
+    json_t *params = get_params();
+    json_object_set_new(params, "gpu", json_string("Model B"));
+    json_object_set_new(params, "policy", json_string("wait"));
+    json_t *answer = ask(harness, "get", params);
+    assert_string_equal(text_at(answer, "origin"), "exact");
+    assert_string_equal(text_at(answer, "measured_on"), "Model B");
+    json_decref(answer);
+}
+
 /* Two devices work at the same time, each on a sweep of its own. */
 static void two_devices_run_two_sweeps_at_once(void)
 {
@@ -236,6 +250,7 @@ int main(void)
         HARNESS_TEST(a_device_error_that_passes_costs_a_worker_and_no_candidate),
         HARNESS_TEST(without_a_device_kernels_are_served_and_a_sweep_is_refused),
         HARNESS_TEST(a_sweep_is_spread_over_equal_devices),
+        HARNESS_TEST(a_wanted_model_is_tuned_on_itself),
         HARNESS_TEST(two_devices_run_two_sweeps_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
