@@ -14,6 +14,8 @@
  *   FAKE_NO_CONTROL   ordinal of a device whose unverified benches have no time
  *   FAKE_FIRST_WRONG  ordinal of a device whose first bench gives a wrong result
  *   FAKE_SAME_IMAGE  all images are equal, whatever the options
+ *   FAKE_TIGHT    in a confirmation all but the last, which is the default, are slower by half a
+ *                 nanosecond but certain within a fifth
  *   FAKE_WRONG    the first candidate of each confirmation gives a wrong result
  *   FAKE_COMPILES how many compiles a compile worker does; all later ones fail
  *   FAKE_STUBBORN 1: SIGTERM and the end of the pipe are ignored
@@ -282,6 +284,13 @@ static json_t *time_json(double time_ns)
         time_ns - 1, time_ns + 1, "samples_ns", time_ns, "method", "event");
 }
 
+/* Slower than time_json's, and yet with a lower upper bound. */
+static json_t *tight_json(double time_ns)
+{
+    return json_pack("{s:f, s:[f, f], s:[f], s:s}", "median_ns", time_ns + 0.5, "interval_ns",
+        time_ns + 0.4, time_ns + 0.6, "samples_ns", time_ns + 0.5, "method", "event");
+}
+
 /* The times of a bench or of all candidates of a confirmation. */
 static void add_times(json_t *good, const json_t *request)
 {
@@ -292,7 +301,9 @@ static void add_times(json_t *good, const json_t *request)
     if (time_ns != NULL && !(is_control && silent != NULL && strcmp(silent, bench_device) == 0)) {
         json_object_update_new(good, time_json(atof(time_ns)));
         for (size_t i = 0; i < count; i++)
-            json_array_append_new(results, time_json(atof(time_ns)));
+            json_array_append_new(results, i + 1 < count && getenv("FAKE_TIGHT") != NULL
+                                               ? tight_json(atof(time_ns))
+                                               : time_json(atof(time_ns)));
     }
     json_object_set_new(good, "results", results);
     if (count > 0 && getenv("FAKE_WRONG") != NULL)

@@ -91,6 +91,32 @@ static void a_tuning_measures_confirms_and_ends(void **state)
     assert_true(json_number_value(json_object_get(best, "median_ns")) == 90000);
 }
 
+static int keep_median(const struct best *best, void *context)
+{
+    *(double *)context = best->median_ns;
+    return 0;
+}
+
+/* The rule of `best` goes by the upper bound: what is slower than the default beside it must not
+ * come in by a narrow interval, in the result or in the database. */
+static void a_published_best_is_never_slower_than_the_default(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    set_fake("FAKE_TIGHT=1");
+    start_parts();
+    tune(5, 1);
+    run_until_true(&told.is_over);
+    assert_int_equal(told.end, TUNING_DONE);
+    json_t *best = json_object_get(told.result, "best");
+    json_t *standard = json_object_get(told.result, "default");
+    assert_true(json_equal(json_object_get(best, "config"), json_object_get(standard, "config")));
+    double median_ns = 0;
+    struct tune_error err = {0};
+    assert_int_equal(tuning_db_walk_best(parts.db, NULL, keep_median, &median_ns, &err), 0);
+    assert_true(median_ns == 90000);
+}
+
 static void a_tuning_cancelled_before_its_space_is_known_ends(void **state)
 {
     (void)state;
@@ -179,6 +205,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_tuning_measures_confirms_and_ends, start, finish),
+        cmocka_unit_test_setup_teardown(
+            a_published_best_is_never_slower_than_the_default, start, finish),
         cmocka_unit_test_setup_teardown(
             a_tuning_cancelled_before_its_space_is_known_ends, start, finish),
         cmocka_unit_test_setup_teardown(
