@@ -51,7 +51,7 @@ struct images {
     struct image_counts counts;
 };
 
-static void hash_text(const char *text, char hex[33])
+void image_hash_text(const char *text, char hex[33])
 {
     struct record_hash hash = record_text_hash(text);
     for (size_t i = 0; i < sizeof hash.bytes; i++)
@@ -175,10 +175,10 @@ static const char *toolkit_digest(struct images *images, char *const *headers)
         if (text != NULL) {
             walk.bytes += strlen(text);
             add_includes(&walk, text);
-            hash_text(text, hash);
+            image_hash_text(text, hash);
         }
         char *joined = xasprintf("%s|%s|%s", walk.digest, walk.names[i], hash);
-        hash_text(joined, walk.digest);
+        image_hash_text(joined, walk.digest);
         free(joined);
         free(text);
     }

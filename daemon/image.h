@@ -62,6 +62,8 @@ void image_cancel(struct images *images, const void *context);
 int image_target(const struct compiler_info *compiler, const struct device_info *device,
     const char *suffix, char target[24], bool *is_ptx, struct tune_error *err);
 
+/* The hash of a source, as 32 hex digits. */
+void image_hash_text(const char *text, char hex[33]);
 struct image_source image_source_of_plugin(const struct plugin *plugin);
 
 struct image_counts {

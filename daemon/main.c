@@ -81,9 +81,7 @@ static int load_harness(struct app *app, struct tune_error *err)
     free(path);
     if (app->harness_text == NULL)
         return -1;
-    struct record_hash hash = record_text_hash(app->harness_text);
-    for (size_t i = 0; i < sizeof hash.bytes; i++)
-        sprintf(app->harness_content + 2 * i, "%02x", hash.bytes[i]);
+    image_hash_text(app->harness_text, app->harness_content);
     app->harness = (struct image_source){
         .name = "harness.cu",
         .text = app->harness_text,

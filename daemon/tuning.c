@@ -150,7 +150,6 @@ static void free_tuning(struct tuning *tuning)
     json_decref(tuning->harness);
     json_decref(tuning->reference);
     json_decref(tuning->setup);
-    json_decref(tuning->confirmed);
     json_decref(tuning->messages);
     plugin_unref(tuning->plugin);
     free(tuning->dtype);

@@ -31,11 +31,12 @@
 #include "plugins/registry.h"
 #include "plugins/space.h"
 
-#define TUNING_LANES_MAX 64   /* devices of one tuning */
-#define TUNING_ATTEMPTS_MAX 2 /* a candidate that killed a worker this often is never tried again  \
-                               */
-#define TUNING_READY_MAX 64   /* compiled, waiting for the GPU */
-#define TUNING_CONFIRM_MAX 8  /* candidates in the confirmation, the default not counted */
+#define TUNING_LANES_MAX 64 /* devices of one tuning */
+#define TUNING_ATTEMPTS_MAX                                                                        \
+    2                        /* a candidate that killed a worker this often is never tried again   \
+                              */
+#define TUNING_READY_MAX 64  /* compiled, waiting for the GPU */
+#define TUNING_CONFIRM_MAX 8 /* candidates in the confirmation, the default not counted */
 #define TUNING_DEFAULT_EVALS 400    /* of a sweep that names neither strategy nor budget ... */
 #define TUNING_DEFAULT_EVALS_CPU 64 /* ... and on the emulated device, which is slow */
 #define TUNING_DEADLINE_MS 5000

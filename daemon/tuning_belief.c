@@ -19,7 +19,6 @@
 #define CONTROL_EVERY 32
 #define CONTROL_LAST                                                                               \
     8 /* at the end of the search, when at least so many have come since the last one */
-#define CONTROL_BUDGET_MS 100
 #define DRIFT_MIN 0.03
 #define AGAIN_MARGIN                                                                               \
     1.10 /* what lies further behind the best cannot win through drift of this size */
@@ -122,9 +121,9 @@ void tuning_keep_control(struct lane *lane, const struct candidate *candidate)
     struct tuning *tuning = lane->tuning;
     if (tuning->control.package != NULL)
         return;
-    tuning->control.package = json_incref(candidate->package);
-    tuning->control.launches = json_incref(candidate->launches);
-    tuning->control.buffers = json_incref(candidate->buffers);
+    tuning->control.package = json_incref(candidate->subject.package);
+    tuning->control.launches = json_incref(candidate->subject.launches);
+    tuning->control.buffers = json_incref(candidate->subject.buffers);
     lane->level_ns = candidate->median_ns; /* it was measured just now */
     lane->level_lo_ns = candidate->lo_ns;
     lane->level_hi_ns = candidate->hi_ns;
@@ -136,17 +135,6 @@ bool tuning_control_is_due(const struct lane *lane, bool is_last)
     unsigned every = is_last ? CONTROL_LAST : CONTROL_EVERY;
     return lane->tuning->control.package != NULL && !lane->is_lost &&
            ((lane->level_ns <= 0 && !lane->has_no_level) || lane->since_control >= every);
-}
-
-json_t *tuning_control_request(const struct tuning *tuning)
-{
-    return json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:s, s:s, s:b, s:I, s:I, s:I}", "op", "bench",
-        "session", (json_int_t)tuning->session, "image",
-        json_object_get(tuning->control.package, "image"), "names",
-        json_object_get(tuning->control.package, "names"), "buffers", tuning->control.buffers,
-        "launches", tuning->control.launches, "mode", tuning->mode, "method", tuning->method,
-        "verify", 0, "deadline_ms", (json_int_t)tuning->deadline_ms, "sample_budget_ms",
-        (json_int_t)CONTROL_BUDGET_MS, "max_samples", (json_int_t)TUNING_SAMPLES_MAX);
 }
 
 /* What was measured on this lane since its last control, before or after the change, and could
@@ -170,12 +158,9 @@ static size_t measure_again(struct lane *lane, double change)
 
 void tuning_take_control(struct lane *lane, const json_t *answer)
 {
-    const json_t *interval = json_object_get(answer, "interval_ns");
-    double median_ns = json_number_value(json_object_get(answer, "median_ns"));
-    double lo_ns = json_number_value(json_array_get(interval, 0));
-    double hi_ns = json_number_value(json_array_get(interval, 1));
-    double before_ns = lane->level_ns;
-    bool is_apart = lo_ns > lane->level_hi_ns || hi_ns < lane->level_lo_ns;
+    struct times times = tuning_times(answer);
+    double median_ns = times.median_ns, before_ns = lane->level_ns;
+    bool is_apart = times.lo_ns > lane->level_hi_ns || times.hi_ns < lane->level_lo_ns;
     lane->has_no_level = !(median_ns > 0) || !isfinite(median_ns);
     if (lane->has_no_level)
         return; /* no time: the control is due again after the next candidates */
@@ -189,7 +174,7 @@ void tuning_take_control(struct lane *lane, const json_t *answer)
             lane->device.ordinal, before_ns / 1e3, median_ns / 1e3, again);
     }
     lane->level_ns = median_ns;
-    lane->level_lo_ns = lo_ns;
-    lane->level_hi_ns = hi_ns;
+    lane->level_lo_ns = times.lo_ns;
+    lane->level_hi_ns = times.hi_ns;
     lane->control_round++;
 }

@@ -78,10 +78,10 @@ static void identities_grow(struct tuning *tuning)
 
 void candidate_set_identity(struct candidate *candidate)
 {
-    char *launches = json_dumps(candidate->launches, JSON_COMPACT);
-    char *buffers = json_dumps(candidate->buffers, JSON_COMPACT);
+    char *launches = json_dumps(candidate->subject.launches, JSON_COMPACT);
+    char *buffers = json_dumps(candidate->subject.buffers, JSON_COMPACT);
     char *text = xasprintf("%s|%s|%s",
-        json_string_value(json_object_get(candidate->package, "image")), launches, buffers);
+        json_string_value(json_object_get(candidate->subject.package, "image")), launches, buffers);
     candidate->identity = record_text_hash(text);
     free(text);
     free(buffers);
@@ -110,10 +110,10 @@ struct candidate *candidate_add(struct tuning *tuning, size_t index)
 
 void candidate_drop_payload(struct candidate *candidate)
 {
-    json_decref(candidate->package);
-    json_decref(candidate->launches);
-    json_decref(candidate->buffers);
-    candidate->package = candidate->launches = candidate->buffers = NULL;
+    json_decref(candidate->subject.package);
+    json_decref(candidate->subject.launches);
+    json_decref(candidate->subject.buffers);
+    candidate->subject.package = candidate->subject.launches = candidate->subject.buffers = NULL;
 }
 
 static double seconds_since(const struct tuning *tuning)

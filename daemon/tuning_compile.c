@@ -47,7 +47,6 @@ static void take_compile_failure(struct candidate *candidate, const struct image
         .outcome = OUTCOME_COMPILE_FAILED,
         .detail = result->error,
         .log = result->log,
-        .log_bytes = result->log_bytes,
     };
     candidate_finish(candidate, &row);
 }
@@ -65,7 +64,7 @@ static void on_image(const struct image_result *result, void *context)
         tuning_pump(tuning);
         return;
     }
-    candidate->package = json_incref(result->package);
+    candidate->subject.package = json_incref(result->package);
     if (result->is_ptx)
         tuning_message(tuning,
             "%s is newer than NVRTC %s: compiled to PTX, which the driver finishes",
@@ -147,15 +146,15 @@ static void compile_candidate(struct candidate *candidate)
     space_config(tuning->space, candidate->index, values);
     json_t *launches =
         plan_launches(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
-    candidate->buffers =
+    candidate->subject.buffers =
         plan_buffers(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, &err);
-    if (launches == NULL || candidate->buffers == NULL) {
+    if (launches == NULL || candidate->subject.buffers == NULL) {
         json_decref(launches);
         candidate_fail(
             candidate, err.code == TUNE_ELIMIT ? OUTCOME_OVER_LIMITS : OUTCOME_INVALID, err.text);
         return;
     }
-    candidate->launches = bare_launches(launches);
+    candidate->subject.launches = bare_launches(launches);
     candidate->state = CANDIDATE_COMPILING;
     tuning->compiling++;
     tuning_request_image(tuning, candidate, on_image, candidate);

@@ -81,8 +81,8 @@ static void choose_finalists(struct tuning *tuning)
 static void drop_finalist(struct tuning *tuning, size_t index)
 {
     struct candidate *candidate = tuning->finalists[index];
-    json_decref(candidate->package);
-    candidate->package = NULL;
+    json_decref(candidate->subject.package);
+    candidate->subject.package = NULL;
     memmove(&tuning->finalists[index], &tuning->finalists[index + 1],
         (tuning->finalist_count - index - 1) * sizeof tuning->finalists[0]);
     tuning->finalist_count--;
@@ -94,11 +94,11 @@ static void on_finalist_image(const struct image_result *result, void *context)
     struct tuning *tuning = candidate->tuning;
     tuning->finalist_images--;
     if (result->package != NULL)
-        candidate->package = json_incref(result->package);
+        candidate->subject.package = json_incref(result->package);
     if (tuning->finalist_images > 0)
         return;
     for (size_t i = tuning->finalist_count; i-- > 0;)
-        if (tuning->finalists[i]->package == NULL)
+        if (tuning->finalists[i]->subject.package == NULL)
             drop_finalist(tuning, i);
     if (tuning->finalist_count == 0) /* they would be chosen again, without end */
         tuning_fail(tuning, result->is_hopeless ? TUNE_ENOCOMPILER : TUNE_EINTERNAL,
@@ -119,8 +119,9 @@ static json_t *finalist_json(struct tuning *tuning, const struct candidate *cand
 {
     int64_t values[MANIFEST_MAX_PARAMS];
     space_config(tuning->space, candidate->index, values);
-    return json_pack("{s:O, s:O, s:o, s:o}", "image", json_object_get(candidate->package, "image"),
-        "names", json_object_get(candidate->package, "names"), "buffers",
+    return json_pack("{s:O, s:O, s:o, s:o}", "image",
+        json_object_get(candidate->subject.package, "image"), "names",
+        json_object_get(candidate->subject.package, "names"), "buffers",
         plan_buffers(tuning->manifest, &tuning->device, tuning->dims, tuning->dtype, values, NULL),
         "launches",
         plan_launches(
@@ -176,10 +177,10 @@ static void take_failure(struct tuning *tuning, const json_t *answer)
 
 static void take_result(struct tuning *tuning, size_t index, const json_t *result)
 {
-    const json_t *interval = json_object_get(result, "interval_ns");
-    tuning->confirmed_median[index] = json_number_value(json_object_get(result, "median_ns"));
-    tuning->confirmed_lo[index] = json_number_value(json_array_get(interval, 0));
-    tuning->confirmed_hi[index] = json_number_value(json_array_get(interval, 1));
+    struct times times = tuning_times(result);
+    tuning->confirmed_median[index] = times.median_ns;
+    tuning->confirmed_lo[index] = times.lo_ns;
+    tuning->confirmed_hi[index] = times.hi_ns;
     tuning->confirmed_samples[index] = json_array_size(json_object_get(result, "samples_ns"));
 }
 

@@ -24,15 +24,20 @@ enum candidate_state {
     CANDIDATE_DONE,
 };
 
+/* What a bench worker needs of a configuration: the compiled image, launches, buffers. */
+struct subject {
+    json_t *package, *launches, *buffers;
+};
+
 struct candidate {
     struct tuning *tuning;
     size_t index; /* in the space */
     enum candidate_state state;
-    struct candidate *next;               /* in the ready or the committing queue */
-    struct candidate *leader;             /* the equal one that was first, or NULL */
-    json_t *package, *launches, *buffers; /* dropped once measured */
-    struct record_hash identity;          /* of image, launches and buffers */
-    struct lane *lane;                    /* that measured it, or NULL */
+    struct candidate *next;      /* in the ready or the committing queue */
+    struct candidate *leader;    /* the equal one that was first, or NULL */
+    struct subject subject;      /* dropped once measured */
+    struct record_hash identity; /* of image, launches and buffers */
+    struct lane *lane;           /* that measured it, or NULL */
     unsigned attempts;
     bool is_default, is_counted;
     bool is_refused;        /* its time cannot be believed */
@@ -124,16 +129,13 @@ struct tuning {
     struct candidate *best, *standard; /* standard: the default's candidate */
     size_t compiling, following, counts[OUTCOME_COUNT], evaluations;
 
-    struct {
-        json_t *package, *launches, *buffers;
-    } control;
+    struct subject control; /* tuning_belief.c */
     size_t refused;
 
     /* confirmation */
     struct candidate *finalists[TUNING_CONFIRM_MAX + 1];
     size_t finalist_count, finalist_images;
     bool confirm_is_sent;
-    json_t *confirmed; /* results, by finalist */
     double confirmed_lo[TUNING_CONFIRM_MAX + 1], confirmed_hi[TUNING_CONFIRM_MAX + 1],
         confirmed_median[TUNING_CONFIRM_MAX + 1];
     size_t confirmed_samples[TUNING_CONFIRM_MAX + 1];
@@ -151,8 +153,7 @@ struct row {
     const json_t *answer; /* of the worker, or NULL */
     const char *detail;   /* a sentence for failures, or NULL: the answer's */
     const char *same_as;
-    const char *log; /* the compiler's, or NULL */
-    size_t log_bytes;
+    const char *log;                /* the compiler's, or NULL */
     double median_ns, lo_ns, hi_ns; /* used where there is no answer */
 };
 
@@ -209,6 +210,11 @@ const struct known *tuning_known(const struct tuning *tuning, size_t index, bool
 void tuning_find_prior(struct tuning *tuning);
 
 /* tuning_row.c */
+/* The times in a worker's answer; zeros where it has none. */
+struct times {
+    double median_ns, lo_ns, hi_ns;
+};
+struct times tuning_times(const json_t *answer);
 /* Adds the row to the open batch. */
 void tuning_add_row(struct tuning *tuning, const struct row *row);
 /* Names the candidate that the lane is about to launch, in the open batch; none: what was named is
@@ -228,7 +234,6 @@ bool tuning_is_close(const struct candidate *candidate, double margin);
 double tuning_best_ns_on(const struct lane *lane);
 void tuning_keep_control(struct lane *lane, const struct candidate *candidate);
 bool tuning_control_is_due(const struct lane *lane, bool is_last);
-json_t *tuning_control_request(const struct tuning *tuning); /* new */
 void tuning_take_control(struct lane *lane, const json_t *answer);
 /* tuning_compile.c: compiles (from the cache) and measures a counted candidate once more. */
 void tuning_begin_again(struct candidate *candidate);

@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEVICE_TRIES 3   /* failures in a row that are the device's */
-#define SETUP_TRIES 3    /* a worker that dies in the setup may have been killed from outside */
-#define STOP_MARGIN 1.05 /* sampling stops early once the lower bound is this far above the best   \
-                          */
-#define ANSWER_MARGIN_MS                                                                           \
-    10000 /* loads and verification; the worker's own watchdog is much tighter */
+#define DEVICE_TRIES 3 /* failures in a row that are the device's */
+#define SETUP_TRIES 3  /* a worker that dies in the setup may have been killed from outside */
+#define CONTROL_BUDGET_MS 100
+/* Sampling stops early once the lower bound is this far above the best. */
+#define STOP_MARGIN 1.05
+/* Loads and verification; the worker's own watchdog is much tighter. */
+#define ANSWER_MARGIN_MS 10000
 
 static void bench_next(struct lane *lane);
 
@@ -23,10 +24,10 @@ static void learn_method(struct tuning *tuning, const json_t *answer)
 
 static void take_measurement(struct candidate *candidate, const json_t *answer)
 {
-    const json_t *interval = json_object_get(answer, "interval_ns");
-    candidate->median_ns = json_number_value(json_object_get(answer, "median_ns"));
-    candidate->lo_ns = json_number_value(json_array_get(interval, 0));
-    candidate->hi_ns = json_number_value(json_array_get(interval, 1));
+    struct times times = tuning_times(answer);
+    candidate->median_ns = times.median_ns;
+    candidate->lo_ns = times.lo_ns;
+    candidate->hi_ns = times.hi_ns;
     struct lane *lane = candidate->lane;
     tuning_keep_control(lane, candidate);
     lane->since_control++;
@@ -75,7 +76,7 @@ static void blame_device(struct candidate *candidate, const json_t *answer)
 /* "ok" without a time that can be compared breaks the protocol. */
 static bool has_time(const json_t *answer)
 {
-    double median_ns = json_number_value(json_object_get(answer, "median_ns"));
+    double median_ns = tuning_times(answer).median_ns;
     return median_ns > 0 && isfinite(median_ns);
 }
 
@@ -185,20 +186,25 @@ static void on_benched(const struct task_result *result, void *context)
     tuning_pump(tuning);
 }
 
-static json_t *bench_request(struct tuning *tuning, const struct candidate *candidate)
+/* Sends what is to be measured to the lane's device. stop_above_ns 0: sampling does not stop early.
+ */
+static void send_bench(struct lane *lane, const struct subject *subject, bool is_verified,
+    int budget_ms, double stop_above_ns, task_callback on_done)
 {
-    json_t *request = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:s, s:s, s:b, s:I, s:I, s:I}",
+    struct tuning *tuning = lane->tuning;
+    json_t *request = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:s, s:s, s:b, s:I, s:i, s:i}",
         "op", "bench", "session", (json_int_t)tuning->session, "image",
-        json_object_get(candidate->package, "image"), "names",
-        json_object_get(candidate->package, "names"), "buffers", candidate->buffers, "launches",
-        candidate->launches, "mode", tuning->mode, "method",
-        tuning->method[0] ? tuning->method : "auto", "verify", 1, "deadline_ms",
-        (json_int_t)tuning->deadline_ms, "sample_budget_ms", (json_int_t)TUNING_SAMPLE_BUDGET_MS,
-        "max_samples", (json_int_t)TUNING_SAMPLES_MAX);
-    double best_ns = tuning_best_ns_on(candidate->lane);
-    if (best_ns > 0)
-        json_object_set_new(request, "stop_above_ns", json_real(best_ns * STOP_MARGIN));
-    return request;
+        json_object_get(subject->package, "image"), "names",
+        json_object_get(subject->package, "names"), "buffers", subject->buffers, "launches",
+        subject->launches, "mode", tuning->mode, "method",
+        tuning->method[0] ? tuning->method : "auto", "verify", is_verified, "deadline_ms",
+        (json_int_t)tuning->deadline_ms, "sample_budget_ms", budget_ms, "max_samples",
+        TUNING_SAMPLES_MAX);
+    if (stop_above_ns > 0)
+        json_object_set_new(request, "stop_above_ns", json_real(stop_above_ns));
+    lane->sent_ns = uv_hrtime();
+    sched_bench(tuning->deps.sched, lane->device_index, tuning->setup, tuning->session, request,
+        tuning->deadline_ms + TUNING_SAMPLE_BUDGET_MS + ANSWER_MARGIN_MS, on_done, lane);
 }
 
 static void on_mark_committed(const struct tune_error *err, void *context)
@@ -211,10 +217,8 @@ static void on_mark_committed(const struct tune_error *err, void *context)
     }
     if (lane->benching == NULL)
         return; /* cancelled meanwhile */
-    uint64_t deadline_ms = tuning->deadline_ms + TUNING_SAMPLE_BUDGET_MS + ANSWER_MARGIN_MS;
-    lane->sent_ns = uv_hrtime();
-    sched_bench(tuning->deps.sched, lane->device_index, tuning->setup, tuning->session,
-        bench_request(tuning, lane->benching), deadline_ms, on_benched, lane);
+    send_bench(lane, &lane->benching->subject, true, TUNING_SAMPLE_BUDGET_MS,
+        tuning_best_ns_on(lane) * STOP_MARGIN, on_benched);
 }
 
 /* The default goes first, because the method is chosen from it. Where it fails the first that is ok
@@ -263,12 +267,8 @@ static void on_control(const struct task_result *result, void *context)
 
 static void send_control(struct lane *lane)
 {
-    struct tuning *tuning = lane->tuning;
     lane->is_controlling = true;
-    lane->sent_ns = uv_hrtime();
-    sched_bench(tuning->deps.sched, lane->device_index, tuning->setup, tuning->session,
-        tuning_control_request(tuning),
-        tuning->deadline_ms + TUNING_SAMPLE_BUDGET_MS + ANSWER_MARGIN_MS, on_control, lane);
+    send_bench(lane, &lane->tuning->control, false, CONTROL_BUDGET_MS, 0, on_control);
 }
 
 static void bench_next(struct lane *lane)

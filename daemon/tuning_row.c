@@ -22,10 +22,19 @@ static uint32_t count(const json_t *object, const char *key)
     return value > 0 && value < UINT32_MAX ? (uint32_t)value : 0;
 }
 
+struct times tuning_times(const json_t *answer)
+{
+    const json_t *interval = json_object_get(answer, "interval_ns");
+    return (struct times){
+        .median_ns = number(answer, "median_ns"),
+        .lo_ns = json_number_value(json_array_get(interval, 0)),
+        .hi_ns = json_number_value(json_array_get(interval, 1)),
+    };
+}
+
 static void take_times(struct sample *sample, const struct row *row, float **samples)
 {
     const json_t *answer = row->answer;
-    const json_t *interval = json_object_get(answer, "interval_ns");
     const json_t *list = json_object_get(answer, "samples_ns");
     if (!json_is_array(list)) {
         sample->median_ns = row->median_ns;
@@ -33,9 +42,10 @@ static void take_times(struct sample *sample, const struct row *row, float **sam
         sample->hi_ns = row->hi_ns;
         return;
     }
-    sample->median_ns = number(answer, "median_ns");
-    sample->lo_ns = json_number_value(json_array_get(interval, 0));
-    sample->hi_ns = json_number_value(json_array_get(interval, 1));
+    struct times times = tuning_times(answer);
+    sample->median_ns = times.median_ns;
+    sample->lo_ns = times.lo_ns;
+    sample->hi_ns = times.hi_ns;
     size_t total = json_array_size(list);
     *samples = xcalloc(total, sizeof **samples);
     for (size_t i = 0; i < total; i++)
@@ -102,7 +112,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
         .host = tuning->deps.host,
         .nvrtc = sched_compiler(tuning->deps.sched)->nvrtc,
         .driver = (uint32_t)device->driver,
-        .via_ptx = json_is_true(json_object_get(candidate->package, "is_ptx")),
+        .via_ptx = json_is_true(json_object_get(candidate->subject.package, "is_ptx")),
         .time_unix_ms = now_unix_ms(),
         .seed = tuning->input_seed,
         .max_error = number(row->answer, "max_error"),
