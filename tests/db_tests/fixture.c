@@ -38,6 +38,20 @@ void fixture_remove(void)
     nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+int fixture_setup(void **state)
+{
+    (void)state;
+    fixture_make();
+    return 0;
+}
+
+int fixture_teardown(void **state)
+{
+    (void)state;
+    fixture_remove();
+    return 0;
+}
+
 const char *fixture_dir(void)
 {
     return dir;

@@ -15,6 +15,9 @@
  * valid). */
 void fixture_make(void);
 void fixture_remove(void); /* with all that is in it */
+/* The two as a test's setup and teardown. */
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
 const char *fixture_dir(void);
 const char *path_in(const char *name);
 

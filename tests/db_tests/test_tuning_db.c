@@ -9,20 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int setup(void **state)
-{
-    (void)state;
-    fixture_make();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fixture_remove();
-    return 0;
-}
-
 static int count_sample(const struct sample *sample, void *context)
 {
     (void)sample;
@@ -677,7 +663,7 @@ static void killed_readers_do_not_fill_the_map(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
         TEST(what_was_stored_is_found_after_a_restart),
         TEST(each_field_of_a_key_tells_keys_apart),
         TEST(a_row_once_written_is_kept),

@@ -11,20 +11,6 @@
 
 #define RING 20
 
-static int setup(void **state)
-{
-    (void)state;
-    fixture_make();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fixture_remove();
-    return 0;
-}
-
 /* Step n writes sample n and makes every job of the ring say n; each is one commit. */
 static int put_step(struct tuning_db *db, uint32_t step)
 {
@@ -178,7 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
-            a_hundred_kills_lose_invent_and_tear_nothing, setup, teardown),
+            a_hundred_kills_lose_invent_and_tear_nothing, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,20 +20,6 @@ static struct tuning_db *db;
 static atomic_uint acknowledged[WRITERS]; /* records that a commit has made durable */
 static atomic_uint running_writers;
 
-static int setup(void **state)
-{
-    (void)state;
-    fixture_make();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fixture_remove();
-    return 0;
-}
-
 /* Record `index` of a writer; every field is a function of the two numbers. */
 struct texts {
     char shape[32], config[32], run[32];
@@ -237,7 +223,7 @@ int main(int argc, char **argv)
     if (argc == 3)
         return read_until_all_is_there(argv[2]);
     const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
         TEST(writers_make_the_map_grow_under_readers),
         TEST(a_reader_in_another_process_takes_up_each_growth),
         TEST(many_threads_listing_never_run_out_of_slots),
