@@ -1,6 +1,6 @@
-/* The connection: bytes out and in, replies matched by id, notifications kept in order. See tune.h.
+/* The connection: bytes out and in, replies matched by id, notifications kept in order. See tune_rpc.h.
  * Which socket to use and how a daemon is started is start.c's business. */
-#include "tune.h"
+#include "tune_rpc.h"
 #include "client_internal.h"
 #include "proto.h"
 

@@ -1,4 +1,4 @@
-/* Finding the daemon's socket and programs, and starting a daemon when none runs. See tune.h.
+/* Finding the daemon's socket and programs, and starting a daemon when none runs. See tune_rpc.h.
  *
  * Design of the start: whoever holds the lock beside the socket starts, everybody else waits for
  * the socket to answer. The starter forks a helper, which forks the daemon: so the daemon is never
@@ -6,7 +6,7 @@
  * an early death at once, because the helper stays as the daemon's parent until the caller has seen
  * an answer, and ends when the daemon does. Between fork and exec only async-signal-safe calls are
  * made, as the caller may have threads. */
-#include "tune.h"
+#include "tune_rpc.h"
 #include "client_internal.h"
 
 #include <errno.h>

@@ -1,102 +1,189 @@
-/* libtune: the blocking client of tunerd, and its manual.
+/* libtune: the launch configuration of a tuned kernel, in microseconds. This header is its manual.
  *
- * A program connects to the daemon of its user (or of the system), asks by JSON-RPC, and gets JSON
- * back as jansson values (https://jansson.readthedocs.io). The shortest useful program:
- *
- *     struct tune_error err = { 0 };
- *     struct tune_client *client = NULL;
- *     json_t *answer = NULL;
- *     json_t *ask = json_pack("{s:s, s:{s:i, s:i, s:i}}", "kernel", "gemm",
- *         "shape", "M", 4096, "N", 4096, "K", 4096);
- *     if (tune_connect(NULL, &client, &err) || tune_request(client, "get", ask, &answer, &err))
+ *     struct tune *tune;
+ *     struct tune_error err = {0};
+ *     struct tune_answer answer;
+ *     struct tune_dim dims[] = {{"M", 4096}, {"N", 4096}, {"K", 4096}};
+ *     struct tune_query query = {.kernel = "gemm", .dims = dims, .dim_count = 3};
+ *     if (tune_open(NULL, &tune, &err) || tune_get(tune, &query, &answer, &err))
  *         fprintf(stderr, "%s\n", err.text);
- *     else
- *         launch(json_object_get(answer, "launches"));
- *     json_decref(answer);
- *     tune_disconnect(client);
+ *     int64_t bm;
+ *     tune_answer_param(&answer, "BM", &bm, NULL);
  *
- * Errors. Functions return 0, or -1 with *err filled (error.h; it may be NULL, and must be zero
- * before the call: the first cause wins). An error that the daemon sent arrives with its own code
- * and sentence. After TUNE_EIO, TUNE_ETIMEOUT or TUNE_EVERSION the
- * connection is of no more use: disconnect and connect anew.
+ * Where an answer comes from, the first that has one:
+ *  1. the handle's own table of what was asked before;
+ *  2. the snapshot of exact answers that the daemon publishes: files mapped read-only, no socket;
+ *  3. the daemon, by its socket: everything that is not exact, and cubins;
+ *  4. with no daemon: what the table or the snapshot last knew; else the default of the installed
+ *     manifest, with is_offline set.
+ * A new best is seen within a second: each lookup compares one number in shared memory.
  *
- * Ownership. `params` is taken (also on failure), `*result` is a new reference, a client is yours
- * until tune_disconnect.
+ * Launching: tune_cuda.h, for programs that have the CUDA driver. libtune itself never touches
+ * CUDA and never compiles.
  *
- * Threads and signals. A client belongs to one thread at a time; make one per thread. Nothing here
- * raises SIGPIPE, installs a handler, or keeps a descriptor that a child would inherit. A signal
- * does not end a request; it does end the waiting of tune_next (with 0), so that a loop sees its
- * own flags.
- *
- * Which socket. tune_connect(NULL) tries, in this order, and takes the first that answers:
- *     $TUNE_SOCKET (alone, when it is set),
- *     $XDG_RUNTIME_DIR/tunerd.sock, or without that variable /tmp/tunerd-UID/tunerd.sock (the
- * folder must be yours with mode 0700, or it is refused), /run/tunerd/tunerd.sock (the system's
- * daemon). A path must be shorter than 108 bytes: the kernel's limit for a socket address. */
+ * Threads. A handle may be used by any number of threads at once. Lookups do not allocate. The
+ * handle is of no use in a forked child: open another there.
+ * Errors. 0, or -1 with *err filled (error.h; may be NULL, must be zero before).
+ * Ownership. Answers are the caller's and hold no reference to the handle. */
 #ifndef TUNE_H
 #define TUNE_H
 
 #include "error.h"
 
-#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define TUNE_SOCKET_PATH_BYTES 108 /* with the NUL: sizeof sun_path */
-#define TUNE_SYSTEM_SOCKET "/run/tunerd/tunerd.sock"
-#define TUNE_NO_LIMIT (-1) /* as a time limit: wait as long as it takes */
+/* --- asking ----------------------------------------------------------------------------------- */
 
-/* One connection. */
-struct tune_client;
+struct tune;
 
-/* The path at which this user's daemon listens: `asked` if not NULL, else $TUNE_SOCKET, else the
- * one in the runtime folder. Nothing is created. */
-int tune_socket_path(const char *asked, char path[TUNE_SOCKET_PATH_BYTES], struct tune_error *err);
+/* Never fails for want of a daemon: the handle then answers as in 4. and connects when one comes.
+ * `socket_path` NULL: the usual ones (tune_rpc.h). Starts no daemon. */
+int tune_open(const char *socket_path, struct tune **tune, struct tune_error *err);
+void tune_close(struct tune *tune); /* NULL is fine; no call may be in flight */
 
-/* Connects to the daemon at `path`, or with NULL to the first that answers (see above), and makes
- * sure that it speaks this protocol. *client is new. TUNE_ENODAEMON when nobody answers: the text
- * names what was tried. */
-int tune_connect(const char *path, struct tune_client **client, struct tune_error *err);
-void tune_disconnect(struct tune_client *client); /* NULL is fine */
+struct tune_dim {
+    const char *name;
+    int64_t value;
+};
 
-/* Starts a daemon for this user at tune_socket_path(NULL), unless one answers there by now, and
- * returns once it answers. Any number of programs may call this at once: they start one daemon (a
- * lock file beside the socket decides who). The daemon outlives the caller: a session of its own,
- * standard streams on /dev/null and $XDG_STATE_HOME/tunerd/tunerd.log. When it ends before
- * answering, the error carries the last line of that log. The program is found by
- * tune_find_program("tunerd"). */
-int tune_autostart(struct tune_error *err);
+enum tune_policy {
+    TUNE_NEAREST, /* exact, else the best known for the nearest shape, else the default */
+    TUNE_CACHED,  /* exact, or TUNE_ENOTFOUND */
+    TUNE_TUNE,    /* as nearest, and what is not exact is tuned when the GPU is idle */
+    TUNE_WAIT,    /* waits until it is tuned */
+};
 
-/* Where tunerd's programs are: $TUNE_TUNERD or $TUNE_WORKER if set; beside this executable, in
- * ../bin, ../libexec/tunerd and ../lib/tunerd from there (an installation and a build tree look the
- * same); then in the folders of PATH. `name` is "tunerd" or "tune-worker". */
-int tune_find_program(const char *name, char *path, size_t size, struct tune_error *err);
+struct tune_query {
+    const char *kernel;
+    const struct tune_dim *dims; /* all of the kernel's, in any order */
+    size_t dim_count;
+    const char *dtype;      /* NULL: the first of the manifest */
+    const char *mode;       /* NULL: "cold"; "warm" */
+    const char *arch, *gpu; /* both NULL: the daemon's first GPU; "sm_90"; "NVIDIA H200" */
+    enum tune_policy policy;
+    const char *session; /* NULL, or a name: all who ask under it get the same answer, always */
+};
 
-/* Calls a method and waits for its result; other messages that come meanwhile are kept for
- * tune_next. `params` may be NULL (none), `result` may be NULL (not wanted). */
-int tune_request(struct tune_client *client, const char *method, json_t *params, json_t **result,
+#define TUNE_ANSWER_BYTES 8192 /* room for what one answer takes; typically under 1 KiB is used */
+
+/* An answer in its compact form (answer.h); read it by the functions below. */
+struct tune_answer {
+    uint32_t length; /* bytes used */
+    bool is_offline; /* no daemon answered, and the snapshot had nothing */
+    uint64_t words[TUNE_ANSWER_BYTES / 8]; /* the bytes, aligned */
+};
+
+/* Never blocks longer than the time limit (tune_set_limit). TUNE_ENOTFOUND: no such kernel, or
+ * TUNE_CACHED and not tuned. TUNE_ELIMIT: the answer has more than TUNE_ANSWER_BYTES. */
+int tune_get(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
     struct tune_error *err);
 
-/* Time that a request may take, in milliseconds, or TUNE_NO_LIMIT. 30,000 at the start; `get` with
- * the policy `wait` needs more. */
-void tune_set_timeout(struct tune_client *client, int limit_ms);
+/* The same with the code to load: *cubin is borrowed from the handle until tune_close (asked once
+ * per configuration). TUNE_ENODAEMON where no daemon can give it: libtune does not compile. */
+int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
+    const void **cubin, size_t *cubin_bytes, struct tune_error *err);
 
-/* The next notification (`progress`, `done`): a new {"jsonrpc","method","params"} in *message.
- * Returns 1 when there is one, 0 when limit_ms passed or a signal came, -1 on failure. At most
- * 4,096 are kept between calls; past that the oldest `progress` give way. */
-int tune_next(struct tune_client *client, int limit_ms, json_t **message, struct tune_error *err);
+/* Time that a request to the daemon may take, in milliseconds; 30,000 at the start. TUNE_WAIT
+ * without a limit of its own waits as long as the sweep takes: set one. */
+void tune_set_limit(struct tune *tune, int limit_ms);
 
-/* The connection's descriptor, to wait on beside others: readable means that tune_next(client, 0)
- * should be called until it gives 0. Borrowed. */
-int tune_descriptor(const struct tune_client *client);
+/* Raised each time an answer may have changed; one load from shared memory. Launchers compare it
+ * to know whether what they loaded is still the best. */
+uint64_t tune_generation(struct tune *tune);
 
-/* The daemon's answer to `ping` when the connection was made ({"version","proto","pid","db",
- * "emulated",...}), and the socket it was made to. Borrowed until tune_disconnect. */
-const json_t *tune_server(const struct tune_client *client);
-const char *tune_server_path(const struct tune_client *client);
+/* --- news ------------------------------------------------------------------------------------- */
+
+/* Asks to be told when the answer to this query becomes better (a sweep of its key ended). */
+int tune_subscribe(struct tune *tune, const struct tune_query *query, struct tune_error *err);
+
+/* For event loops: readable when tune_next_event has something to do. It changes when the daemon
+ * was restarted: ask again after each tune_next_event. -1 while there is no daemon. */
+int tune_event_descriptor(struct tune *tune);
+
+struct tune_event {
+    char kernel[64];
+    char shape[256]; /* canonical text, "M=64,N=64,K=64" */
+    char dtype[16];
+};
+
+/* 1: an event; 0: none within limit_ms; -1: failed. Subscriptions outlive a daemon's restart. */
+int tune_next_event(
+    struct tune *tune, int limit_ms, struct tune_event *event, struct tune_error *err);
+
+/* --- reading an answer ------------------------------------------------------------------------ */
+
+enum tune_origin {
+    TUNE_EXACT,       /* measured for this kernel, shape and arch */
+    TUNE_NEAR,        /* measured on this arch for the nearest shape */
+    TUNE_TRANSFERRED, /* measured on another arch */
+    TUNE_DEFAULT,     /* not measured: the kernel's default */
+};
+
+struct tune_answer_info {
+    enum tune_origin origin;
+    bool same_gpu; /* measured on a GPU of the asked model */
+    bool is_verified;
+    double median_ns;     /* where it was measured; 0: never */
+    double expected_loss; /* 0.05: probably within 5 % of the best; below 0: nothing is known */
+    uint64_t generation;
+    int sm; /* compute capability that the configuration was planned for, 90 */
+    size_t param_count, launch_count, buffer_count;
+    const char *kernel, *dtype, *mode, *arch, *shape;
+    const char *measured_on, *measured_shape; /* "" where never */
+};
+void tune_answer_info(const struct tune_answer *answer, struct tune_answer_info *info);
+
+/* A param by its name: 0, or -1 where there is none. `word` may be NULL; it gets the value's name
+ * ("xor"), or NULL where the value is a plain number. Strings live as long as the answer. */
+int tune_answer_param(
+    const struct tune_answer *answer, const char *name, int64_t *value, const char **word);
+/* The same by position, i < param_count. */
+void tune_answer_param_at(const struct tune_answer *answer, size_t i, const char **name,
+    int64_t *value, const char **word);
+
+struct tune_launch {
+    bool is_memset;
+    const char *buffer; /* of a memset */
+    uint8_t byte;
+    const char *entry; /* of a kernel */
+    uint32_t grid[3], block[3], shared_bytes;
+    uint32_t cluster[3]; /* zeros: none */
+    bool is_cooperative;
+    uint32_t repeat; /* how many times in a row */
+    uint32_t arg_count;
+    const void *args; /* for tune_launch_arg */
+};
+/* In the order in which they are made, i < launch_count. */
+void tune_answer_launch(const struct tune_answer *answer, size_t i, struct tune_launch *launch);
+
+enum tune_arg_kind { TUNE_ARG_BUFFER, TUNE_ARG_SCALAR, TUNE_ARG_TENSOR_MAP };
+
+struct tune_arg {
+    enum tune_arg_kind kind;
+    const char *name; /* of the buffer, or of a scalar that the caller has to give; else NULL */
+    const char *type; /* of a scalar: "i32", "i64", "f32", "f64" */
+    int64_t integer;  /* of a scalar of an integer type without a name */
+    double real;      /* of one of a real type */
+    /* of a tensor map, as cuTensorMapEncodeTiled wants it */
+    const char *dtype, *swizzle;
+    uint32_t rank;
+    const int64_t *dims, *strides_bytes, *box;
+};
+/* i < arg_count. */
+void tune_launch_arg(const struct tune_launch *launch, size_t i, struct tune_arg *arg);
+
+struct tune_buffer {
+    const char *name, *dtype, *role; /* role: "in", "out", "inout", "scratch" */
+    int64_t bytes;
+    bool is_zeroed_before;
+};
+void tune_answer_buffer(const struct tune_answer *answer, size_t i, struct tune_buffer *buffer);
 
 #ifdef __cplusplus
 }

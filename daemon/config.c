@@ -2,7 +2,7 @@
  * where the program lies, so that a tree can be moved. */
 #include "daemon/config.h"
 
-#include "client/tune.h"
+#include "client/tune_rpc.h"
 #include "daemon/xmalloc.h"
 
 #include <errno.h>

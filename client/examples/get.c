@@ -2,10 +2,10 @@
  * the same JSON to the driver: one cuLaunchKernel per launch, in order.
  *
  *     cc get.c $(pkg-config --cflags --libs tunerd) -o get && ./get 4096 4096 4096 */
-#if __has_include(<tunerd/tune.h>)
-#include <tunerd/tune.h>
+#if __has_include(<tunerd/tune_rpc.h>)
+#include <tunerd/tune_rpc.h>
 #else
-#include "client/tune.h"
+#include "client/tune_rpc.h"
 #endif
 
 #include <stdio.h>

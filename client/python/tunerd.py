@@ -35,7 +35,7 @@ class Error(Exception):
 
 
 def _candidates():
-    """The sockets to try, in order, as in tune.h."""
+    """The sockets to try, in order, as in tune_rpc.h."""
     if os.environ.get("TUNE_SOCKET"):
         return [os.environ["TUNE_SOCKET"]]
     if os.environ.get("XDG_RUNTIME_DIR"):

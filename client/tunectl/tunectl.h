@@ -8,7 +8,7 @@
 
 #include "args.h"
 
-#include "client/tune.h"
+#include "client/tune_rpc.h"
 
 #include <stdbool.h>
 

@@ -2,8 +2,9 @@
 """What a search gains from what is known before: priors.py PREFIX OUT_FOLDER [options]
 
 For each shape of gemm f32: how many evaluations until a configuration within 5 % of the exhaustive best was
-measured, when the search begins with nothing (none), with the static estimate (static), with the winners of
-the other shapes (near), and with both (all). The space is the one of 270 configurations of figures.py.
+tried (the exhaustive sweep's own times say which those are), when the search begins with nothing (none), with
+the static estimate (static), with the winners of the other shapes (near), and with both (all). The space is
+the one of 270 configurations of figures.py.
 
 A search sees the winners of all shapes but its own: databases for that are made by halves, so that ten shapes
 take 34 exhaustive sweeps. Every search has a daemon of its own on a copy of such a database, whose cubins are
@@ -31,14 +32,26 @@ def shape_text(shape):
     return "M={},N={},K={}".format(*shape)
 
 
+def searched(daemon):
+    """The rows of the last job's search, in the order in which they were measured."""
+    job = max(daemon.ctl("jobs"), key=lambda job: job["created_unix_ms"])["job"]
+    rows = daemon.ctl("records", "gemm", "--job", job, "--limit", "10000")
+    return sorted((row for row in rows if row["run"].endswith("/search")), key=lambda row: row["time"])
+
+
+def name_of(row):
+    return json.dumps(row["config"], sort_keys=True)
+
+
 def exhaustive(options, shape, db, keep=None):
-    """The result; with `keep` the database is left there, this shape's winner in it."""
+    """The result and the rows; with `keep` the database is left there, this shape's winner in it."""
     with Daemon(options.prefix, plugins=plain_gemm(options.prefix), env=options.env, db=db) as daemon:
         daemon.devices()
         result = daemon.sweep("gemm", "--shape", shape_text(shape), "--strategy", "exhaustive", *options.params)
+        rows = searched(daemon)
         if keep:
             daemon.keep_db(keep)
-    return result
+    return result, rows
 
 
 def without_each(options, shapes, db, folder):
@@ -58,27 +71,27 @@ def without_each(options, shapes, db, folder):
         yield from without_each(options, mine, grown, folder)
 
 
-def search(options, shape, strategy, mode, seed, best_ns, db):
-    """Evaluations until the margin was met, and what the search began with."""
+def search(options, shape, strategy, mode, seed, good, db):
+    """Evaluations until one of the good was tried, and what the search began with."""
     with Daemon(options.prefix, plugins=plain_gemm(options.prefix), env=options.env, db=db) as daemon:
         daemon.devices()
         result = daemon.sweep("gemm", "--shape", shape_text(shape), "--strategy", strategy, "--prior", mode,
                               "--seed", str(seed), "--budget", f"evals={options.budget}", *options.params)
-        job = max(daemon.ctl("jobs"), key=lambda job: job["created_unix_ms"])["job"]
-        rows = daemon.ctl("records", "gemm", "--job", job, "--limit", "10000")
-    rows = sorted((row for row in rows if row["run"].endswith("/search")), key=lambda row: row["time"])
+        rows = searched(daemon)
     for count, row in enumerate(rows, 1):
-        if row["outcome"] == "ok" and row["median_ns"] <= MARGIN * best_ns:
+        if row["outcome"] == "ok" and name_of(row) in good:
             return count, result["prior"]
     return options.budget + 1, result["prior"]
 
 
 def measure_shape(options, shape, db):
-    best = exhaustive(options, shape, db)["best"]
-    report = {"shape": shape, "best_ns": best["median_ns"], "config": best["config"], "runs": []}
+    result, rows = exhaustive(options, shape, db)
+    times = {name_of(row): row["median_ns"] for row in rows if row["outcome"] == "ok"}
+    good = {name for name, median_ns in times.items() if median_ns <= MARGIN * min(times.values())}
+    report = {"shape": shape, "best": result["best"], "good": len(good), "times": times, "runs": []}
     for strategy in options.strategies:
         for mode in options.modes:
-            found = [search(options, shape, strategy, mode, seed, best["median_ns"], db)
+            found = [search(options, shape, strategy, mode, seed, good, db)
                      for seed in range(1, options.seeds + 1)]
             report["runs"].append({"strategy": strategy, "prior": mode, "evaluations": [n for n, _ in found],
                                    "begun": found[0][1]})
@@ -138,7 +151,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tunerd-priors-") as folder:
         for shape, db in without_each(options, options.shapes, None, folder):
             reports.append(measure_shape(options, shape, db))
-            print(json.dumps(reports[-1]), flush=True)
+            print(shape_text(shape), reports[-1]["good"], "good", reports[-1]["runs"], flush=True)
             with open(options.out + "/priors.json", "w") as file:
                 json.dump({"devices": devices, "budget": options.budget, "shapes": reports}, file, indent=1)
     tell(options, reports)

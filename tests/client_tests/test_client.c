@@ -1,6 +1,6 @@
 /* libtune against a server that says exactly what each test wants: a thread that plays one
  * connection. */
-#include "client/tune.h"
+#include "client/tune_rpc.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 #define E2E_HARNESS_H
 
 #include "client/error.h"
-#include "client/tune.h"
+#include "client/tune_rpc.h"
 
 #include <jansson.h>
 #include <setjmp.h>
