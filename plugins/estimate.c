@@ -262,6 +262,18 @@ static double stretch_of_memory(const struct waves *waves, double latency_s, dou
     return blocks / waves->blocks;
 }
 
+/* Every block goes through its round trips; the blocks that an SM holds wait in turns. */
+static int take_waits(const struct estimator *estimator, const struct waves *waves,
+    struct estimate *estimate, struct tune_error *err)
+{
+    double round_trips, rounds = waves->full + (waves->rest > 0);
+    if (evaluate(estimator, estimator->manifest->round_trips, 0, &round_trips, err))
+        return -1;
+    double resident = waves->blocks / (rounds * waves->sms);
+    estimate->wait_ns = rounds * round_trips * DRAM_LATENCY_S * 1e9 / (resident > 1 ? resident : 1);
+    return 0;
+}
+
 /* --- the whole -------------------------------------------------------------------------------- */
 
 static int take_work(
@@ -292,6 +304,8 @@ int estimator_run(struct estimator *estimator, const int64_t *values, int64_t re
         take_occupancy(estimator, registers, estimate, err) || take_work(estimator, work, err))
         return -1;
     struct waves waves = waves_of(estimator, estimate);
+    if (take_waits(estimator, &waves, estimate, err))
+        return -1;
     double on_sm = stretch_of_sm(&waves, ready_share(work));
     double stretch[ESTIMATE_CEILING_COUNT] = {
         [ESTIMATE_FLOPS] = on_sm,
@@ -305,7 +319,8 @@ int estimator_run(struct estimator *estimator, const int64_t *values, int64_t re
         if (estimate->ceiling_ns[i] > estimate->ceiling_ns[estimate->limited_by])
             estimate->limited_by = (enum estimate_ceiling)i;
     }
-    estimate->time_ns = estimate->launch_ns + estimate->ceiling_ns[estimate->limited_by];
+    estimate->time_ns =
+        estimate->launch_ns + estimate->wait_ns + estimate->ceiling_ns[estimate->limited_by];
     return 0;
 }
 

@@ -8,7 +8,10 @@
  *  - A scheduler issues when one of its warps is ready; a warp waits for what it reads, so few
  * warps with little arithmetic leave it idle.
  *  - A memory level delivers its bandwidth only while enough bytes are on their way (Little's law).
- *  - The call takes as long as its slowest ceiling, all else overlapping, and a little per launch.
+ *  - While a block waits for a round trip to memory, the other blocks of its SM work; what they do
+ *    not cover is waited for.
+ *  - The call takes as long as its slowest ceiling, all else overlapping, the waits, and a little
+ *    per launch.
  * The first launch whose `when` holds is taken to do the work; the others cost their start. */
 #ifndef TUNE_ESTIMATE_H
 #define TUNE_ESTIMATE_H
@@ -36,6 +39,7 @@ struct estimate {
     double ceiling_ns[ESTIMATE_CEILING_COUNT]; /* each alone, as this configuration would meet it */
     enum estimate_ceiling limited_by;
     double launch_ns; /* of all launches, part of time_ns */
+    double wait_ns;   /* for round trips to memory that no other block covers, part of time_ns */
     /* of the launch that does the work */
     int64_t blocks, threads, shared_bytes, registers;
     struct occupancy occupancy;

@@ -502,6 +502,7 @@ void manifest_destroy(struct manifest *manifest)
     expr_destroy(manifest->traffic_global);
     expr_destroy(manifest->traffic_shared);
     expr_destroy(manifest->flops_done);
+    expr_destroy(manifest->round_trips);
     expr_destroy(manifest->registers);
     free(manifest->canonical);
     free(manifest);

@@ -41,12 +41,15 @@
  * first valid one is the default "flops", "bytes": EXPR            per call, over dims and
  * dtype_bytes "compile_dims": ["K"]             dims passed as macros too (then the cubin depends
  * on them)
- *   "traffic_global", "traffic_shared", "flops_done", "registers": EXPR over everything, optional:
+ *   "traffic_global", "traffic_shared", "flops_done", "round_trips", "registers": EXPR over
+ * everything, optional:
  * what the static estimate (plugins/estimate.h) knows of a configuration beside its launches:
  *         traffic_global: bytes that a call moves between L2 and the multiprocessors (default:
  * bytes); traffic_shared: bytes that its threads read and write in shared memory, each thread's own
  * (a broadcast saves none), times the degree of their bank conflicts (default: 0); flops_done:
- * operations carried out, those on padding included (default: flops); registers: per thread, about
+ * operations carried out, those on padding included (default: flops); round_trips: how many
+ * times, one after the other, a block waits for global memory and has nothing else to do, as a
+ * tiled loop does that loads a tile, waits, and computes (default: 0); registers: per thread, about
  * (default: unknown). Rough is enough: they order candidates before any compile, no more.
  *
  *
@@ -181,7 +184,8 @@ struct manifest {
     size_t default_count;
     int64_t (*defaults)[MANIFEST_MAX_PARAMS];
     struct expr *flops, *bytes;
-    struct expr *traffic_global, *traffic_shared, *flops_done, *registers; /* or NULL */
+    struct expr *traffic_global, *traffic_shared, *flops_done, *round_trips,
+        *registers; /* or NULL */
     size_t compile_dim_count;
     size_t compile_dims[MANIFEST_MAX_DIMS]; /* indices into dims */
     char *canonical; /* compact JSON with sorted keys: the manifest's part of the fingerprint */

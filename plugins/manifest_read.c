@@ -529,6 +529,8 @@ static int read_estimate(struct reader *reader, const json_t *root)
                        &manifest->traffic_shared) ||
                    reader_expr(
                        reader, root, "flops_done", READS_ANY, true, &manifest->flops_done) ||
+                   reader_expr(
+                       reader, root, "round_trips", READS_ANY, true, &manifest->round_trips) ||
                    reader_expr(reader, root, "registers", READS_ANY, true, &manifest->registers)
                ? -1
                : 0;
@@ -541,7 +543,7 @@ static int read_root(struct reader *reader, const json_t *root)
     static const char *const known[] = {"tunerd", "name", "summary", "source", "dims", "shapes",
         "shapes_cpu", "dtypes", "params", "derived", "constraints", "requires", "buffers",
         "launches", "reference", "checks", "default", "flops", "bytes", "compile_dims",
-        "traffic_global", "traffic_shared", "flops_done", "registers", NULL};
+        "traffic_global", "traffic_shared", "flops_done", "round_trips", "registers", NULL};
     struct manifest *manifest = reader->manifest;
     for (size_t i = 0; i < DEVICE_ATTRIBUTE_COUNT; i++)
         reader->names[i] = device_attribute_names[i];

@@ -210,7 +210,7 @@ static int build_space(struct recording *recording, const char *index_path, stru
 /* --- the table -------------------------------------------------------------------------------- */
 
 struct columns {
-    size_t params[MANIFEST_MAX_PARAMS], time, status, repeats; /* SIZE_MAX: absent */
+    size_t params[MANIFEST_MAX_PARAMS], time, status, repeats, estimate; /* SIZE_MAX: absent */
     size_t count;
 };
 
@@ -233,13 +233,15 @@ static size_t find_column(char *const *cells, size_t count, const char *name)
 }
 
 static int read_head(
-    const struct recording *recording, char *line, struct columns *columns, struct tune_error *err)
+    struct recording *recording, char *line, struct columns *columns, struct tune_error *err)
 {
     char *cells[CELLS_MAX];
     columns->count = cut(line, cells);
     columns->time = find_column(cells, columns->count, "time_ms");
     columns->status = find_column(cells, columns->count, "status");
     columns->repeats = find_column(cells, columns->count, "repeats_ms");
+    columns->estimate = find_column(cells, columns->count, "estimate_ms");
+    recording->has_estimates = columns->estimate != SIZE_MAX;
     if (columns->time == SIZE_MAX)
         return tune_fail(err, TUNE_EINVAL, "the table has no column time_ms");
     for (size_t i = 0; i < recording->manifest->param_count; i++) {
@@ -306,6 +308,9 @@ static int read_row(
     if (find_config(recording, columns, cells, &config, err))
         return -1;
     config->row = recording->row_count++;
+    if (columns->estimate != SIZE_MAX && cells[columns->estimate][0] != '\0' &&
+        read_time(cells[columns->estimate], &config->estimate_ms))
+        return tune_fail(err, TUNE_EINVAL, "\"%.40s\" is not a time", cells[columns->estimate]);
     bool is_ok = columns->status == SIZE_MAX || strcmp(cells[columns->status], "ok") == 0;
     if (!is_ok || cells[columns->time][0] == '\0')
         return 0;

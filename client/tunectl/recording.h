@@ -1,5 +1,6 @@
 /* A recorded search space: a table with a row per configuration (CSV, perhaps gzipped: one column
- * per parameter, then time_ms, status, repeats_ms separated by ';'), and beside it an index of
+ * per parameter, then time_ms, status, repeats_ms separated by ';', estimate_ms for what a static
+ * estimate said of it), and beside it an index of
  * value lists and constraints (JSON) from which the space is built as for a sweep. */
 #ifndef TUNECTL_RECORDING_H
 #define TUNECTL_RECORDING_H
@@ -13,10 +14,12 @@ struct recording {
     struct space *space;
     size_t row_count, missing; /* rows of the table; configurations of the space without one */
     double best_ms;
+    bool has_estimates;
     /* By configuration of the space: */
     struct recorded {
-        size_t row;     /* SIZE_MAX: not in the table */
-        double time_ms; /* 0 when it failed */
+        size_t row;         /* SIZE_MAX: not in the table */
+        double time_ms;     /* 0 when it failed */
+        double estimate_ms; /* guessed beforehand; 0: not */
         size_t repeats_start, repeats_count;
     } * configs;
     double *repeats_ms;

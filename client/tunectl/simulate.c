@@ -5,10 +5,12 @@
 #include "print.h"
 #include "recording.h"
 
+#include "daemon/search/number.h"
 #include "daemon/search/rng.h"
 #include "daemon/search/search.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +93,21 @@ static void evaluate(struct simulation *simulation, struct run *run)
     }
 }
 
+/* What a table knows of its configurations before they are tried, as a sweep gets it from the
+ * static estimate. */
+static void guess(struct search *search, const struct recording *recording)
+{
+    size_t count = space_count(recording->space);
+    float *guesses = malloc(count * sizeof *guesses);
+    for (size_t i = 0; guesses != NULL && i < count; i++) {
+        double estimate_ms = recording->configs[i].estimate_ms;
+        guesses[i] = estimate_ms > 0 ? (float)number_log2(estimate_ms) : NAN;
+    }
+    if (guesses != NULL)
+        search_guess(search, guesses);
+    free(guesses);
+}
+
 /* Configurations that the table lacks cannot be tried; the budget is for the others. */
 static struct search *create_search(
     const struct simulation *simulation, uint64_t seed, struct tune_error *err)
@@ -101,6 +118,8 @@ static struct search *create_search(
     for (size_t i = 0; search && recording->missing > 0 && i < space_count(recording->space); i++)
         if (recording->configs[i].row == SIZE_MAX)
             search_mark_tried(search, i);
+    if (search != NULL && recording->has_estimates)
+        guess(search, recording);
     return search;
 }
 

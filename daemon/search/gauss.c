@@ -9,6 +9,8 @@
 
 /* How strongly the mean is drawn to 0, and the variance to 1: worth so many observations. */
 #define MEAN_PRIOR 0.3
+#define SLOPE_PRIOR 2.0
+#define SLOPE_CENTRE 0.5
 #define VARIANCE_PRIOR 2.0
 
 #define LEAST_PIVOT 1e-9
@@ -101,24 +103,41 @@ static void solve_backward(const struct gauss *gauss, const double *vector, doub
     }
 }
 
+/* Mean and slope by generalized least squares, drawn to their priors; all three vectors are already
+ * multiplied by factor^-1. */
+static void fit_trend(
+    struct gauss *gauss, const double *ones, const double *trends, const double *targets)
+{
+    double of_ones = MEAN_PRIOR, of_trends = SLOPE_PRIOR, cross = 0;
+    double ones_sum = 0, trends_sum = SLOPE_PRIOR * SLOPE_CENTRE;
+    for (size_t i = 0; i < gauss->count; i++) {
+        of_ones += ones[i] * ones[i];
+        of_trends += trends[i] * trends[i];
+        cross += ones[i] * trends[i];
+        ones_sum += ones[i] * targets[i];
+        trends_sum += trends[i] * targets[i];
+    }
+    double determinant = of_ones * of_trends - cross * cross;
+    gauss->mean = (of_trends * ones_sum - cross * trends_sum) / determinant;
+    gauss->slope = (of_ones * trends_sum - cross * ones_sum) / determinant;
+}
+
 double gauss_fit(struct gauss *gauss)
 {
-    double ones[GAUSS_ROOM], residuals[GAUSS_ROOM];
+    double ones[GAUSS_ROOM], trends[GAUSS_ROOM], residuals[GAUSS_ROOM];
     double log_determinant = factorize(gauss);
     for (size_t i = 0; i < gauss->count; i++) {
         ones[i] = 1;
+        trends[i] = gauss->trends[i];
         residuals[i] = gauss->targets[i];
     }
     solve_forward(gauss, ones);
+    solve_forward(gauss, trends);
     solve_forward(gauss, residuals);
-    double information = MEAN_PRIOR, sum = 0, squares = VARIANCE_PRIOR;
+    fit_trend(gauss, ones, trends, residuals);
+    double squares = VARIANCE_PRIOR;
     for (size_t i = 0; i < gauss->count; i++) {
-        information += ones[i] * ones[i];
-        sum += ones[i] * residuals[i];
-    }
-    gauss->mean = sum / information;
-    for (size_t i = 0; i < gauss->count; i++) {
-        residuals[i] -= gauss->mean * ones[i];
+        residuals[i] -= gauss->mean * ones[i] + gauss->slope * trends[i];
         squares += residuals[i] * residuals[i];
     }
     double freedom = (double)gauss->count + VARIANCE_PRIOR;
@@ -170,13 +189,13 @@ static void remaining_variance(const struct gauss *gauss, float (*lanes)[GAUSS_L
     }
 }
 
-void gauss_estimate(const struct gauss *gauss, float (*places)[MANIFEST_MAX_PARAMS], size_t count,
-    double *means, double *deviations)
+void gauss_estimate(const struct gauss *gauss, float (*places)[MANIFEST_MAX_PARAMS],
+    const double *trends, size_t count, double *means, double *deviations)
 {
     float lanes[GAUSS_ROOM][GAUSS_LANES], left[GAUSS_LANES];
     memset(lanes, 0, gauss->count * sizeof lanes[0]);
     for (size_t l = 0; l < count; l++) {
-        double likeness[GAUSS_ROOM], sum = gauss->mean;
+        double likeness[GAUSS_ROOM], sum = gauss->mean + gauss->slope * trends[l];
         liken(gauss, places[l], 0, gauss->count, likeness);
         for (size_t i = 0; i < gauss->count; i++) {
             lanes[i][l] = (float)likeness[i];

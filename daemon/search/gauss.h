@@ -3,7 +3,8 @@
  *
  * Two points are alike by the product over the params of 1 / (1 + w d^2), d their distance in that
  * param (0 or 1 for codes), w that param's weight: no exponential, and long tails. The target's
- * mean and variance are estimated along; the caller chooses weights and noise by likelihood. */
+ * mean, its slope along a trend (what was guessed of it beforehand; 0 where nothing was) and its
+ * variance are estimated along; the caller chooses weights and noise by likelihood. */
 #ifndef TUNE_SEARCH_GAUSS_H
 #define TUNE_SEARCH_GAUSS_H
 
@@ -17,11 +18,11 @@ struct gauss {
     size_t width, count;
     bool is_code[MANIFEST_MAX_PARAMS];
     float places[MANIFEST_MAX_PARAMS][GAUSS_ROOM];
-    double targets[GAUSS_ROOM];
+    double targets[GAUSS_ROOM], trends[GAUSS_ROOM];
     double weights[MANIFEST_MAX_PARAMS], noise;
     /* Filled by fitting: */
-    double mean, variance;
-    double shares[GAUSS_ROOM];              /* estimate = mean + sum of likeness times share */
+    double mean, slope, variance;
+    double shares[GAUSS_ROOM]; /* estimate = mean + slope * trend + sum of likeness times share */
     double columns[GAUSS_ROOM][GAUSS_ROOM]; /* Cholesky factor, columns[j][i], i >= j */
     float factor[GAUSS_ROOM][GAUSS_ROOM];   /* the same in rows, for estimating */
     float inverse_diagonal[GAUSS_ROOM];
@@ -35,8 +36,8 @@ double gauss_fit(struct gauss *gauss);
  */
 bool gauss_append(struct gauss *gauss, const float *place);
 
-/* Of `count` <= GAUSS_LANES points. */
-void gauss_estimate(const struct gauss *gauss, float (*places)[MANIFEST_MAX_PARAMS], size_t count,
-    double *means, double *deviations);
+/* Of `count` <= GAUSS_LANES points with these trends. */
+void gauss_estimate(const struct gauss *gauss, float (*places)[MANIFEST_MAX_PARAMS],
+    const double *trends, size_t count, double *means, double *deviations);
 
 #endif

@@ -146,6 +146,12 @@ static void report(void *opaque, size_t index, enum outcome outcome, double medi
     model_report(&state->model, index, outcome != OUTCOME_OK, median_ns);
 }
 
+static void guess(void *opaque, const float *log2_times)
+{
+    struct state *state = opaque;
+    points_set_guesses(&state->points, log2_times);
+}
+
 static void exclude(void *opaque, size_t index)
 {
     struct state *state = opaque;
@@ -167,6 +173,7 @@ const struct search_strategy search_guided = {
     .create = create,
     .next = next,
     .report = report,
+    .guess = guess,
     .exclude = exclude,
     .destroy = destroy,
 };
@@ -178,6 +185,7 @@ const struct search_strategy search_surrogate = {
     .create = create,
     .next = next_anywhere,
     .report = report,
+    .guess = guess,
     .exclude = exclude,
     .destroy = destroy,
 };

@@ -15,6 +15,7 @@
 #define NOISE_OCTAVES 2.0
 #define TAIL_SLOPE 0.3      /* of targets beyond the median */
 #define FAILED_QUANTILE 0.9 /* the time that a failure is taken for */
+#define TREND_MAX 2.5       /* deviations from the mean guess that count */
 #define MARGIN 0.15         /* what a trial should gain, in deviations of the targets */
 #define STEPS_EARLY 8       /* of learning per fit, while that is cheap: */
 #define STEPS_LATE 2
@@ -142,7 +143,8 @@ static double target_of(const struct model *model, const struct model_report *re
     return target > 1 ? 1 + TAIL_SLOPE * (target - 1) : target;
 }
 
-static void add_target(struct model *model, size_t rank_position)
+/* Returns the configuration. */
+static size_t add_target(struct model *model, size_t rank_position)
 {
     struct gauss *gauss = &model->gauss;
     const struct model_report *report = &model->reports[model->ranking[rank_position]];
@@ -151,6 +153,7 @@ static void add_target(struct model *model, size_t rank_position)
     for (size_t p = 0; p < gauss->width; p++)
         gauss->places[p][gauss->count] = place[p];
     gauss->targets[gauss->count++] = target_of(model, report);
+    return report->index;
 }
 
 /* To mean 0 and deviation 1. */
@@ -166,22 +169,64 @@ static void standardize(struct gauss *gauss)
         gauss->targets[i] = (gauss->targets[i] - mean) / deviation;
 }
 
+/* --- guesses ---------------------------------------------------------------------------------- */
+
+static bool has_guess(const struct model *model, size_t index)
+{
+    return model->points->guesses != NULL && isfinite(model->points->guesses[index]);
+}
+
+/* What was guessed of a configuration, against the fitted ones. */
+static double trend_of(const struct model *model, size_t index)
+{
+    if (!has_guess(model, index))
+        return 0;
+    double trend = (model->points->guesses[index] - model->guess_mean) * model->guess_scale;
+    return trend > TREND_MAX ? TREND_MAX : trend < -TREND_MAX ? -TREND_MAX : trend;
+}
+
+/* fitted: indices of the configurations, as many as the process has points. */
+static void set_trends(struct model *model, const size_t *fitted)
+{
+    struct gauss *gauss = &model->gauss;
+    double count = 0, sum = 0, squares = 0;
+    for (size_t i = 0; i < gauss->count; i++)
+        if (has_guess(model, fitted[i])) {
+            count++;
+            sum += model->points->guesses[fitted[i]];
+        }
+    model->guess_mean = count > 0 ? sum / count : 0;
+    for (size_t i = 0; i < gauss->count; i++)
+        if (has_guess(model, fitted[i])) {
+            double difference = model->points->guesses[fitted[i]] - model->guess_mean;
+            squares += difference * difference;
+        }
+    model->guess_scale = squares > 1e-6 ? sqrt(count / squares) : 0;
+    for (size_t i = 0; i < gauss->count; i++)
+        gauss->trends[i] = trend_of(model, fitted[i]);
+}
+
+/* --- choosing ----------------------------------------------------------------------------------
+ */
+
 /* All reports while there is room; past that the fastest half, and of the others some by lot. */
 static void choose_targets(struct model *model)
 {
+    size_t fitted[GAUSS_FITTED_MAX], count = 0;
     model->gauss.count = 0;
     size_t sure = model->count <= GAUSS_FITTED_MAX ? model->count : GAUSS_FITTED_MAX / 2;
     size_t wanted = GAUSS_FITTED_MAX - sure;
     for (size_t i = 0; i < model->count; i++) {
         size_t left = model->count - i;
         if (i < sure) {
-            add_target(model, i);
+            fitted[count++] = add_target(model, i);
         } else if (rng_below(&model->rng, left) < wanted) {
-            add_target(model, i);
+            fitted[count++] = add_target(model, i);
             wanted--;
         }
     }
     standardize(&model->gauss);
+    set_trends(model, fitted);
 }
 
 /* --- fitting ---------------------------------------------------------------------------------- */
@@ -240,7 +285,7 @@ static double find_goal(const struct model *model)
         for (size_t l = 0; l < count; l++)
             for (size_t p = 0; p < gauss->width; p++)
                 places[l][p] = gauss->places[p][from + l];
-        gauss_estimate(gauss, places, count, means, deviations);
+        gauss_estimate(gauss, places, gauss->trends + from, count, means, deviations);
         for (size_t l = 0; l < count; l++)
             goal = means[l] < goal ? means[l] : goal;
     }
@@ -281,11 +326,13 @@ void model_promise(
 {
     float places[GAUSS_LANES][MANIFEST_MAX_PARAMS];
     for (size_t from = 0; from < count; from += GAUSS_LANES) {
-        double deviations[GAUSS_LANES];
+        double deviations[GAUSS_LANES], trends[GAUSS_LANES];
         size_t lanes = count - from < GAUSS_LANES ? count - from : GAUSS_LANES;
-        for (size_t l = 0; l < lanes; l++)
+        for (size_t l = 0; l < lanes; l++) {
             points_place(model->points, indices[from + l], places[l]);
-        gauss_estimate(&model->gauss, places, lanes, means + from, deviations);
+            trends[l] = trend_of(model, indices[from + l]);
+        }
+        gauss_estimate(&model->gauss, places, trends, lanes, means + from, deviations);
         for (size_t l = 0; l < lanes; l++)
             gains[from + l] = expected_gain(model->goal - means[from + l] - MARGIN, deviations[l]);
     }

@@ -2,9 +2,10 @@
  * the logarithms of the times so far, fitted anew as reports come in.
  *
  * A configuration that failed counts as a slow one, so that its surroundings are avoided without
- * being closed. Times beyond the median are drawn in: how bad a bad one is says little about where
- * the best is. Weights and noise climb the likelihood by a few random steps per fit, from where
- * they stood. */
+ * being closed. What was guessed of the times beforehand is a trend that the times may follow, as
+ * far as they show that they do. Times beyond the median are drawn in: how bad a bad one is says
+ * little about where the best is. Weights and noise climb the likelihood by a few random steps per
+ * fit, from where they stood. */
 #ifndef TUNE_SEARCH_MODEL_H
 #define TUNE_SEARCH_MODEL_H
 
@@ -31,6 +32,7 @@ struct model {
     double weights[MANIFEST_MAX_PARAMS], noise; /* as learnt so far */
     bool is_stale;                              /* reports came since the fit */
     double goal;                                /* the best target, as the model sees it */
+    double guess_mean, guess_scale;             /* of the fitted points' guesses */
     struct gauss gauss;
 };
 

@@ -73,7 +73,15 @@ void points_init(struct points *points, const struct space *space)
 void points_finish(struct points *points)
 {
     free(points->rows);
+    free(points->guesses);
     free(points->taken);
+}
+
+void points_set_guesses(struct points *points, const float *guesses)
+{
+    free(points->guesses);
+    points->guesses = xmalloc(points->count * sizeof *guesses);
+    memcpy(points->guesses, guesses, points->count * sizeof *guesses);
 }
 
 const uint8_t *points_row(const struct points *points, size_t index)

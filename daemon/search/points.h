@@ -16,12 +16,16 @@ struct points {
     /* Values that are codes (named, or 0, 1, 2, ... up to 7): they differ or not, none is nearer.
      */
     bool is_code[MANIFEST_MAX_PARAMS];
+    float *guesses; /* base-2 logarithm of the time guessed beforehand, NAN: none; or NULL */
     uint8_t *taken; /* a bit per configuration: proposed, or excluded */
     size_t taken_count;
 };
 
 void points_init(struct points *points, const struct space *space);
 void points_finish(struct points *points);
+
+/* One per configuration, copied. */
+void points_set_guesses(struct points *points, const float *guesses);
 
 const uint8_t *points_row(const struct points *points, size_t index);
 /* Index of a row, or SIZE_MAX. */

@@ -88,6 +88,12 @@ void search_mark_tried(struct search *search, size_t index)
         search->strategy->exclude(search->state, index);
 }
 
+void search_guess(struct search *search, const float *log2_times)
+{
+    if (search->strategy->guess != NULL)
+        search->strategy->guess(search->state, log2_times);
+}
+
 enum search_step search_next(struct search *search, size_t *index)
 {
     while (search->tried_count < search->budget) {

@@ -26,6 +26,9 @@ struct search_strategy {
     enum search_step (*next)(void *state, size_t *index);
     void (*report)(
         void *state, size_t index, enum outcome outcome, double median_ns); /* may be NULL */
+    /* Before the first proposal: what is guessed of each configuration's time, see search_guess.
+     * May be NULL. */
+    void (*guess)(void *state, const float *log2_times);
     /* Need not be proposed: search_next passes over it anyway. A report may still come. May be
      * NULL. */
     void (*exclude)(void *state, size_t index);
@@ -43,6 +46,10 @@ void search_destroy(struct search *search);
 
 /* Whether a strategy of that name exists; otherwise TUNE_EINVAL with the list. */
 int search_check_name(const char *strategy, struct tune_error *err);
+
+/* Before the first proposal: the base-2 logarithm of the time that each configuration is guessed to
+ * take, in any unit, NAN where there is no guess. Borrowed during the call. */
+void search_guess(struct search *search, const float *log2_times);
 
 /* Never proposes an index twice, nor one that was marked as tried. */
 enum search_step search_next(struct search *search, size_t *index);
