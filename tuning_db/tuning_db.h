@@ -120,6 +120,16 @@ struct tuning_db_stats {
 };
 int tuning_db_stats(struct tuning_db *db, struct tuning_db_stats *stats, struct tune_error *err);
 
+/* Raised by every commit that changed `best`; one load. What it counts is stored. */
+uint64_t tuning_db_generation(const struct tuning_db *db);
+
+/* Tells the keys whose best rows this handle changed after generation `since`, oldest first, a key
+ * perhaps several times; *now: the generation that this reaches. The callback must not call the
+ * database; what it is given is borrowed while it runs. 0, or 1 when not all are known (they are
+ * too many, or `since` is before opening): then all rows count as changed. */
+int tuning_db_changes(struct tuning_db *db, uint64_t since,
+    void (*on_change)(const struct record_key *key, void *context), void *context, uint64_t *now);
+
 /* Full check: every value of every database decodes. Counts damaged entries. */
 int tuning_db_check(struct tuning_db *db, size_t *damaged, struct tune_error *err);
 

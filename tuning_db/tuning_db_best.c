@@ -142,8 +142,10 @@ static int write_best(struct commit *commit, const struct refresh *refresh,
     return rc;
 }
 
-int refresh_best(struct commit *commit, const struct refresh *refresh)
+int refresh_best(struct commit *commit, struct refresh *refresh)
 {
+    bool had_new_best = commit->has_new_best;
+    commit->has_new_best = false;
     struct sample_set set = {0};
     const struct sample **pointers = NULL;
     int rc = collect_samples(commit, refresh, &set);
@@ -157,6 +159,8 @@ int refresh_best(struct commit *commit, const struct refresh *refresh)
         rc = write_best(commit, refresh, pointers, set.count);
     free(pointers);
     sample_set_finish(&set);
+    refresh->has_new_best = commit->has_new_best;
+    commit->has_new_best = commit->has_new_best || had_new_best;
     return rc;
 }
 
@@ -172,6 +176,6 @@ int raise_generation(struct commit *commit)
     if (meta_get(commit->db, commit->txn, name, &generation, 1) != 0 &&
         mdb_get(commit->txn, commit->db->tables[TABLE_META], &key, &value) == 0)
         generation = (uint64_t)time(NULL);
-    generation++;
+    commit->generation = ++generation;
     return meta_put(commit->db, commit->txn, name, &generation, 1);
 }

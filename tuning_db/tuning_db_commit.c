@@ -150,6 +150,8 @@ static int attempt(struct tuning_db *db, struct tuning_db_batch *batch)
             mdb_txn_abort(commit.txn);
     }
     pthread_rwlock_unlock(&db->map_lock);
+    if (rc == 0 && commit.has_new_best)
+        changes_add(db, batch, commit.generation);
     return rc;
 }
 

@@ -8,12 +8,13 @@
  *   tuning_db_commit.c commit, growth of the map
  *   tuning_db_best.c   the best rows inside a commit
  *   tuning_db_cubin.c  cubins and their eviction inside a commit
+ *   tuning_db_changes.c which best rows changed lately
  *   best.c             the choice of the best rows; pure
  *   pages.c            the check of the data file before LMDB sees it; pure but for reading it
  *
  * Locks, in the order they are taken: write_lock (one writer), map_lock (shared by each
- * transaction, exclusive for whatever moves the map), damage_lock. Callbacks of walks run under
- * none of them. */
+ * transaction, exclusive for whatever moves the map), damage_lock, changes.lock. Callbacks of walks
+ * run under none of them. */
 #ifndef TUNE_TUNING_DB_INTERNAL_H
 #define TUNE_TUNING_DB_INTERNAL_H
 
@@ -21,6 +22,7 @@
 
 #include <lmdb.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 /* X(NAME, name): the named databases and what their keys and values are.
@@ -57,6 +59,22 @@ enum table {
 #define JOB_NAME_LIMIT_BYTES 200
 #define LOG_LIMIT_BYTES 65536
 
+#define CHANGES_KEPT 4096
+
+struct change {
+    uint64_t generation;
+    struct record_key key; /* its texts lie in storage */
+    char *storage;
+};
+
+/* A ring: entries first..end - 1, each at its number modulo CHANGES_KEPT. */
+struct changes {
+    pthread_mutex_t lock;
+    struct change ring[CHANGES_KEPT];
+    size_t first, end;
+    uint64_t floor; /* changes up to this generation are not all in the ring */
+};
+
 struct tuning_db {
     char *dir;
     struct tuning_db_options options;
@@ -78,6 +96,9 @@ struct tuning_db {
     uint64_t damaged;      /* distinct entries met since opening */
     uint64_t *damage_seen; /* hashes of the entries reported */
     size_t damage_used, damage_room;
+
+    _Atomic uint64_t generation; /* of what is stored */
+    struct changes changes;
 };
 
 extern const char *const table_names[TABLE_COUNT + 1]; /* ended by NULL */
@@ -142,6 +163,7 @@ struct refresh {
     struct record_key key; /* its texts lie in storage */
     struct record_hash hash;
     char *storage;
+    bool has_new_best; /* after an attempt to commit */
 };
 
 struct tuning_db_batch {
@@ -161,6 +183,7 @@ struct commit {
     struct tuning_db_batch *batch;
     MDB_txn *txn;
     bool has_new_best;
+    uint64_t generation; /* after raise_generation, when has_new_best */
     bool has_cubins;
     uint64_t cubin_next, cubin_bytes; /* the mark "cubins" */
 };
@@ -171,8 +194,14 @@ MDB_val op_key(struct op *op); /* borrowed */
 int put_content(struct commit *commit, struct op *op, bool *is_stored, size_t *replaced_bytes);
 int put_cubin(struct commit *commit, struct op *op);
 int finish_cubins(struct commit *commit);
-int refresh_best(struct commit *commit, const struct refresh *refresh);
+int refresh_best(struct commit *commit, struct refresh *refresh);
 int raise_generation(struct commit *commit);
+
+/* --- tuning_db_changes.c ---------------------------------------------------------------------- */
+
+/* The batch has been committed and raised the generation to this. */
+void changes_add(struct tuning_db *db, const struct tuning_db_batch *batch, uint64_t generation);
+void changes_finish(struct changes *changes);
 
 /* --- best.c ----------------------------------------------------------------------------------- */
 

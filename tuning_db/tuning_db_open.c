@@ -174,6 +174,7 @@ static void init_locks(struct tuning_db *db)
     pthread_rwlockattr_destroy(&attributes);
     pthread_mutex_init(&db->write_lock, NULL);
     pthread_mutex_init(&db->damage_lock, NULL);
+    pthread_mutex_init(&db->changes.lock, NULL);
 }
 
 static void destroy(struct tuning_db *db)
@@ -181,11 +182,25 @@ static void destroy(struct tuning_db *db)
     pthread_rwlock_destroy(&db->map_lock);
     pthread_mutex_destroy(&db->write_lock);
     pthread_mutex_destroy(&db->damage_lock);
+    changes_finish(&db->changes);
     if (db->lock_fd >= 0)
         close(db->lock_fd);
     free(db->damage_seen);
     free(db->dir);
     free(db);
+}
+
+static int read_generation(struct tuning_db *db, struct tune_error *err)
+{
+    MDB_txn *txn;
+    uint64_t generation = 0;
+    if (db_begin_read(db, &txn, err) != 0)
+        return -1;
+    meta_get(db, txn, "generation", &generation, 1);
+    db_end_read(db, txn);
+    db->changes.floor = generation;
+    atomic_store(&db->generation, generation);
+    return 0;
 }
 
 struct tuning_db *tuning_db_open(
@@ -212,7 +227,8 @@ struct tuning_db *tuning_db_open(
         destroy(db);
         return NULL;
     }
-    if (db_env_open(db, err) != 0) {
+    if (db_env_open(db, err) != 0 || read_generation(db, err) != 0) {
+        db_env_close(db);
         db_folder_release(db);
         destroy(db);
         return NULL;

@@ -660,6 +660,71 @@ static void killed_readers_do_not_fill_the_map(void **state)
     tuning_db_close(db);
 }
 
+/* --- changes ---------------------------------------------------------------------------------- */
+
+static void note_change(const struct record_key *key, void *context)
+{
+    char *shapes = context;
+    size_t used = strlen(shapes);
+    snprintf(shapes + used, 200 - used, "%s;", key->shape);
+}
+
+static void changed_keys_are_told_in_order_and_only_changed_ones(void **state)
+{
+    (void)state;
+    struct tuning_db *db = open_db(NULL);
+    struct sample fast = make_sample(1, "a", 100), slow = make_sample(2, "a", 200);
+    uint64_t now, start = tuning_db_generation(db);
+    put_sample_now(db, &fast);
+    put_sample_now(db, &slow); /* no news: not better */
+    struct sample other = make_sample(1, "a", 100);
+    other.key.shape = "M=2,N=2,K=2";
+    uint64_t between = tuning_db_generation(db);
+    put_sample_now(db, &other);
+    char all[200] = "", late[200] = "";
+    assert_int_equal(tuning_db_changes(db, start, note_change, all, &now), 0);
+    assert_int_equal(now, start + 2);
+    assert_int_equal(now, stats_of(db).generation);
+    char expected[200];
+    snprintf(expected, sizeof expected, "%s;%s;", gemm_key.shape, other.key.shape);
+    assert_string_equal(all, expected);
+    assert_int_equal(tuning_db_changes(db, between, note_change, late, &now), 0);
+    assert_string_equal(late, "M=2,N=2,K=2;");
+    tuning_db_close(db);
+    db = open_db(NULL);
+    assert_int_equal(tuning_db_generation(db), now);
+    assert_int_equal(tuning_db_changes(db, now, note_change, late, &now), 0);
+    assert_int_equal(tuning_db_changes(db, between, note_change, late, &now), 1);
+    tuning_db_close(db);
+}
+
+static void too_many_changes_are_not_told_one_by_one(void **state)
+{
+    (void)state;
+    struct tuning_db *db = open_db(NULL);
+    uint64_t now, start = tuning_db_generation(db), first = 0;
+    struct sample sample = make_sample(1, "a", 100);
+    char shape[64];
+    sample.key.shape = shape;
+    for (int round = 0; round < 2; round++) {
+        struct tuning_db_batch *batch = tuning_db_batch_create();
+        for (int i = 0; i < 3000; i++) {
+            snprintf(shape, sizeof shape, "M=%d,N=%d,K=1", round + 1, i + 1);
+            assert_int_equal(tuning_db_batch_sample(batch, &sample), 0);
+            assert_int_equal(tuning_db_batch_refresh(batch, &sample.key), 0);
+        }
+        commit_now(db, batch);
+        if (round == 0)
+            first = tuning_db_generation(db);
+    }
+    char shapes[200] = "";
+    assert_int_equal(tuning_db_changes(db, start, note_change, shapes, &now), 1);
+    assert_string_equal(shapes, "");
+    assert_int_equal(tuning_db_changes(db, first, note_change, shapes, &now), 0);
+    assert_string_not_equal(shapes, "");
+    tuning_db_close(db);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -684,6 +749,8 @@ int main(void)
         TEST(a_batch_that_meets_the_limit_leaves_nothing),
         TEST(a_full_database_reads_deletes_and_takes_up_again),
         TEST(killed_readers_do_not_fill_the_map),
+        TEST(changed_keys_are_told_in_order_and_only_changed_ones),
+        TEST(too_many_changes_are_not_told_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
