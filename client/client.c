@@ -1,5 +1,5 @@
-/* The connection: bytes out and in, replies matched by id, notifications kept in order. See tune_rpc.h.
- * Which socket to use and how a daemon is started is start.c's business. */
+/* The connection: bytes out and in, replies matched by id, notifications kept in order. See
+ * tune_rpc.h. Which socket to use and how a daemon is started is start.c's business. */
 #include "tune_rpc.h"
 #include "client_internal.h"
 #include "proto.h"
@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #define REQUEST_LIMIT_MS 30000
-#define HELLO_LIMIT_MS 5000 /* a daemon answers `ping` at once, or it is stopped */
-#define KEPT_LIMIT 4096     /* notifications kept for tune_next */
+#define KEPT_LIMIT 4096 /* notifications kept for tune_next */
 
 struct tune_client {
     int fd;
     int limit_ms;
+    bool is_lost; /* no request can succeed any more */
     json_int_t last_id;
     struct proto_reader reader;
     json_t *kept;   /* array of notifications, oldest first */
@@ -202,6 +202,7 @@ int tune_request(struct tune_client *client, const char *method, json_t *params,
     int status = send_line(client, line, length, err);
     free(line);
     json_t *reply = status ? NULL : wait_for_reply(client, client->last_id, err);
+    client->is_lost = reply == NULL;
     if (reply == NULL)
         return -1;
     const json_t *error = json_object_get(reply, "error");
@@ -246,7 +247,7 @@ int tune_next(struct tune_client *client, int limit_ms, json_t **message, struct
 
 /* --- the connection --------------------------------------------------------------------------- */
 
-static int open_socket(const char *path, struct tune_error *err)
+static int open_socket(const char *path, int limit_ms, struct tune_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
@@ -258,7 +259,7 @@ static int open_socket(const char *path, struct tune_error *err)
     if (fd < 0)
         return tune_fail_errno(err, TUNE_EIO, "cannot make a socket");
     /* A full backlog makes a blocking connect wait for ever on a stopped daemon. */
-    struct timeval limit = {.tv_sec = HELLO_LIMIT_MS / 1000};
+    struct timeval limit = {.tv_sec = limit_ms / 1000, .tv_usec = limit_ms % 1000 * 1000 + 1};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0)
         return fd;
@@ -271,10 +272,10 @@ static int open_socket(const char *path, struct tune_error *err)
 }
 
 /* Whoever listens must be a tunerd of this protocol, and answer at once. */
-static int greet(struct tune_client *client, struct tune_error *err)
+static int greet(struct tune_client *client, int limit_ms, struct tune_error *err)
 {
     struct tune_error why = {0};
-    client->limit_ms = HELLO_LIMIT_MS;
+    client->limit_ms = limit_ms;
     if (tune_request(client, "ping", NULL, &client->server, &why)) {
         enum tune_code code = why.code == TUNE_ETIMEOUT ? TUNE_ENODAEMON : why.code;
         return tune_fail(err, code, "%s", why.text);
@@ -291,10 +292,10 @@ static int greet(struct tune_client *client, struct tune_error *err)
     return 0;
 }
 
-int client_open(const char *path, struct tune_client **client, struct tune_error *err)
+int client_open(const char *path, int limit_ms, struct tune_client **client, struct tune_error *err)
 {
     *client = NULL;
-    int fd = open_socket(path, err);
+    int fd = open_socket(path, limit_ms, err);
     if (fd < 0)
         return -1;
     struct tune_client *new = calloc(1, sizeof *new);
@@ -309,7 +310,7 @@ int client_open(const char *path, struct tune_client **client, struct tune_error
     new->kept = kept;
     memcpy(new->path, path, strlen(path) + 1);
     proto_reader_init(&new->reader, PROTO_MESSAGE_LIMIT_BYTES);
-    if (greet(new, err)) {
+    if (greet(new, limit_ms, err)) {
         tune_disconnect(new);
         return -1;
     }
@@ -331,6 +332,11 @@ void tune_disconnect(struct tune_client *client)
 void tune_set_timeout(struct tune_client *client, int limit_ms)
 {
     client->limit_ms = limit_ms < 0 ? TUNE_NO_LIMIT : limit_ms;
+}
+
+bool client_is_lost(const struct tune_client *client)
+{
+    return client->is_lost;
 }
 
 int tune_descriptor(const struct tune_client *client)

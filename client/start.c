@@ -90,26 +90,32 @@ static int check_tmp_folder(bool create, struct tune_error *err)
     return 0;
 }
 
-static int connect_own(struct tune_client **client, struct tune_error *err)
+static int connect_own(int limit_ms, struct tune_client **client, struct tune_error *err)
 {
     char path[TUNE_SOCKET_PATH_BYTES];
     if (tune_socket_path(NULL, path, err) || check_tmp_folder(false, err))
         return -1;
-    return client_open(path, client, err);
+    return client_open(path, limit_ms, client, err);
 }
 
 int tune_connect(const char *path, struct tune_client **client, struct tune_error *err)
 {
+    return client_connect(path, CLIENT_HELLO_MS, client, err);
+}
+
+int client_connect(
+    const char *path, int limit_ms, struct tune_client **client, struct tune_error *err)
+{
     *client = NULL;
     if (path != NULL)
-        return client_open(path, client, err);
+        return client_open(path, limit_ms, client, err);
     struct tune_error own = {0};
-    if (connect_own(client, &own) == 0)
+    if (connect_own(limit_ms, client, &own) == 0)
         return 0;
     if (own.code != TUNE_ENODAEMON || environment("TUNE_SOCKET"))
         return tune_fail(err, own.code, "%s", own.text);
     struct tune_error system = {0};
-    if (client_open(TUNE_SYSTEM_SOCKET, client, &system) == 0)
+    if (client_open(TUNE_SYSTEM_SOCKET, limit_ms, client, &system) == 0)
         return 0;
     /* A system daemon that does not serve this user is as good as none: one's own can be started.
      */
@@ -314,7 +320,7 @@ static _Noreturn void hold_daemon(const struct start *start, int pipe_fd)
 static int answers(void)
 {
     struct tune_client *client;
-    if (connect_own(&client, NULL))
+    if (connect_own(CLIENT_HELLO_MS, &client, NULL))
         return false;
     tune_disconnect(client);
     return true;

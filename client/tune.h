@@ -15,14 +15,23 @@
  *  2. the snapshot of exact answers that the daemon publishes: files mapped read-only, no socket;
  *  3. the daemon, by its socket: everything that is not exact, and cubins;
  *  4. with no daemon: what the table or the snapshot last knew; else the default of the installed
- *     manifest, with is_offline set.
- * A new best is seen within a second: each lookup compares one number in shared memory.
+ *     manifest, with is_offline set. It is planned for the asked arch; without one, as far as it
+ *     fits the smallest GPU there is (sm_75), since nobody says which it is. TUNE_CACHED is
+ *     TUNE_ENOTFOUND then, and TUNE_WAIT is TUNE_ENODAEMON.
+ * A new best is seen within a second: each lookup compares one number in shared memory. (Where the
+ * daemon publishes nothing, what it said is asked again after half a second.) The table keeps about
+ * 2,000 answers.
+ *
+ * When the daemon goes away, what is known is answered at once. Only a question without any answer
+ * waits for a restart: until the time limit, but no longer than 5 seconds after the daemon was
+ * missed first. From then on it is looked for now and then, and found again by itself.
  *
  * Launching: tune_cuda.h, for programs that have the CUDA driver. libtune itself never touches
  * CUDA and never compiles.
  *
- * Threads. A handle may be used by any number of threads at once. Lookups do not allocate. The
- * handle is of no use in a forked child: open another there.
+ * Threads. A handle may be used by any number of threads at once; it has none of its own. Lookups
+ * in the table and in the snapshot do not allocate. The handle is of no use in a forked child,
+ * where its functions fail: open another there (and tune_close this one).
  * Errors. 0, or -1 with *err filled (error.h; may be NULL, must be zero before).
  * Ownership. Answers are the caller's and hold no reference to the handle. */
 #ifndef TUNE_H
@@ -74,8 +83,8 @@ struct tune_query {
 
 /* An answer in its compact form (answer.h); read it by the functions below. */
 struct tune_answer {
-    uint32_t length; /* bytes used */
-    bool is_offline; /* no daemon answered, and the snapshot had nothing */
+    uint32_t length;                       /* bytes used */
+    bool is_offline;                       /* no daemon answered, and the snapshot had nothing */
     uint64_t words[TUNE_ANSWER_BYTES / 8]; /* the bytes, aligned */
 };
 
@@ -84,26 +93,38 @@ struct tune_answer {
 int tune_get(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
     struct tune_error *err);
 
-/* The same with the code to load: *cubin is borrowed from the handle until tune_close (asked once
- * per configuration). TUNE_ENODAEMON where no daemon can give it: libtune does not compile. */
+struct tune_cubin {
+    const void *bytes; /* borrowed from the handle until tune_close; equal code, equal address */
+    size_t length;     /* a NUL follows */
+    int sm;            /* compute capability that it was compiled for, 90 */
+    bool is_ptx;       /* text that the driver compiles when it is loaded */
+    int min_driver;    /* CUDA version of the compiler, 13000 for 13.0; 0: not known */
+};
+
+/* The same with the code to load. The entries of the answer's launches are then the names to look
+ * up in it. Asked from the daemon once per question, and again after news; what was loaded before
+ * is given on when the daemon is away. TUNE_ENODAEMON where no daemon can give it: libtune does not
+ * compile. */
 int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
-    const void **cubin, size_t *cubin_bytes, struct tune_error *err);
+    struct tune_cubin *cubin, struct tune_error *err);
 
 /* Time that a request to the daemon may take, in milliseconds; 30,000 at the start. TUNE_WAIT
  * without a limit of its own waits as long as the sweep takes: set one. */
 void tune_set_limit(struct tune *tune, int limit_ms);
 
-/* Raised each time an answer may have changed; one load from shared memory. Launchers compare it
- * to know whether what they loaded is still the best. */
+/* Another number each time an answer may have changed; one load from shared memory. Launchers
+ * compare it to know whether what they loaded is still the best. */
 uint64_t tune_generation(struct tune *tune);
 
 /* --- news ------------------------------------------------------------------------------------- */
 
-/* Asks to be told when the answer to this query becomes better (a sweep of its key ended). */
+/* Asks to be told when a sweep of this query's key (kernel, shape, dtype, mode) has ended with a
+ * result. A key that is subscribed to already stays so once. At most 4,096. */
 int tune_subscribe(struct tune *tune, const struct tune_query *query, struct tune_error *err);
 
-/* For event loops: readable when tune_next_event has something to do. It changes when the daemon
- * was restarted: ask again after each tune_next_event. -1 while there is no daemon. */
+/* For event loops (poll, epoll): readable when tune_next_event(tune, 0) should be called, until it
+ * gives 0. The same for the life of the handle, whatever becomes of the daemon. Borrowed; -1: no
+ * descriptors left. */
 int tune_event_descriptor(struct tune *tune);
 
 struct tune_event {
@@ -112,7 +133,8 @@ struct tune_event {
     char dtype[16];
 };
 
-/* 1: an event; 0: none within limit_ms; -1: failed. Subscriptions outlive a daemon's restart. */
+/* 1: an event; 0: none within limit_ms (-1: no limit), or a signal came; -1: failed. Subscriptions
+ * outlive a daemon's restart, and what ended meanwhile is told then. */
 int tune_next_event(
     struct tune *tune, int limit_ms, struct tune_event *event, struct tune_error *err);
 
