@@ -1,0 +1,73 @@
+/* The bytes of a snapshot's page and files, shared by reader and writer. See snapshot.h. */
+#ifndef TUNE_SNAPSHOT_FORM_H
+#define TUNE_SNAPSHOT_FORM_H
+
+#include "client/snapshot.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#define SNAPSHOT_PAGE_NAME "page"
+#define SNAPSHOT_PAGE_BYTES 4096
+#define SNAPSHOT_NAME_BYTES 32
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+struct file_head {
+    char magic[8];
+    uint32_t version;
+    uint32_t probe_max;   /* no key lies more slots after its first than this */
+    uint64_t entries;     /* at most half of the slots */
+    uint64_t slots;       /* a power of two */
+    uint64_t table;       /* where they begin; they end the file */
+    uint64_t file_bytes;  /* a file that was cut short is refused */
+    uint64_t content_sum; /* XXH3 of all that follows the head */
+    uint64_t head_sum;    /* XXH3 of the head before this field */
+};
+
+struct file_slot {
+    uint64_t hash;   /* XXH3 of the key */
+    uint64_t offset; /* of its entry; 0: empty */
+};
+
+/* Followed by the key; aligned to 8. */
+struct file_entry {
+    uint64_t sum;   /* XXH3 of the value, plus the key's hash */
+    uint64_t value; /* where it begins; 0 with a length of 0: ask the daemon */
+    uint32_t value_length;
+    uint32_t key_length;
+};
+
+extern const char snapshot_file_magic[8];
+
+/* --- the page --------------------------------------------------------------------------------- */
+
+#define PAGE_WORDS (sizeof(struct snapshot_page) / sizeof(uint64_t))
+static_assert(sizeof(struct snapshot_page) == 2 * SNAPSHOT_NAME_BYTES + 3 * sizeof(uint64_t),
+    "a page's content has no padding");
+
+/* Read and written word by word, since both may happen at once. */
+struct page {
+    char magic[8];
+    uint32_t version;
+    uint32_t zero;
+    _Atomic uint64_t sequence;          /* odd: being written */
+    _Atomic uint64_t words[PAGE_WORDS]; /* a struct snapshot_page */
+    _Atomic uint64_t sum;               /* XXH3 of the words, plus the sequence */
+};
+
+extern const char snapshot_page_magic[8];
+
+uint64_t snapshot_page_sum(const struct snapshot_page *content, uint64_t sequence);
+
+/* --- access ----------------------------------------------------------------------------------- */
+
+/* Opens a folder, through a symbolic link if it is one, whose owner is this user or root and which
+ * no others may write. A descriptor, or -1. */
+int snapshot_open_folder(const char *folder, struct tune_error *err);
+/* Opens a regular file in it under the same rule, never through a link. A descriptor, or -1. */
+int snapshot_open_file(
+    int folder_fd, const char *name, int flags, struct stat *status, struct tune_error *err);
+
+#endif
