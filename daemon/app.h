@@ -5,6 +5,7 @@
 #include "daemon/config.h"
 #include "daemon/image.h"
 #include "daemon/job.h"
+#include "daemon/memo.h"
 #include "daemon/sched.h"
 #include "daemon/server.h"
 #include "daemon/writer.h"
@@ -21,6 +22,8 @@ struct app {
     struct images *images;
     struct jobs *jobs;
     struct server *server;
+    struct memo *memo;           /* answers of `get` that may be given again */
+    uint64_t memo_changes;       /* counts what changes answers beside the best rows */
     struct image_source harness; /* kernels_src/harness.cu */
     char harness_content[33];
     char *harness_text;

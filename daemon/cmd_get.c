@@ -178,7 +178,11 @@ static void answer(struct get *get)
         request_cubin(get);
         return;
     }
-    request_reply(get->request, answer_json(get));
+    bool asks_for_sweeps = get->policy == POLICY_TUNE || get->policy == POLICY_WAIT;
+    if (get->resolved.origin == RESOLVE_EXACT || !asks_for_sweeps)
+        request_reply_again(get->request, answer_json(get));
+    else
+        request_reply(get->request, answer_json(get));
     get_destroy(get);
 }
 

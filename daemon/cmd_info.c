@@ -118,7 +118,7 @@ void cmd_stats(struct request *request)
     request_reply(request,
         json_pack(
             "{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
-            "s:s}, s:o}",
+            "s:s}, s:{s:I, s:I}, s:o}",
             "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9, "clients",
             (json_int_t)server_client_count(app->server), "requests", (json_int_t)app->requests,
             "jobs_active", (json_int_t)jobs_active_count(app->jobs), "workers", "compile",
@@ -126,6 +126,7 @@ void cmd_stats(struct request *request)
             (json_int_t)compile_queue, "deaths", (json_int_t)deaths, "images", "cache_hits",
             (json_int_t)images.hits, "compiles", (json_int_t)images.compiles, "failures",
             (json_int_t)images.failures, "compiler", "nvrtc", compiler->nvrtc, "path",
-            compiler->path, "include", compiler->include, "error", compiler->error, "database",
-            database_json(app)));
+            compiler->path, "include", compiler->include, "error", compiler->error, "memo", "hits",
+            (json_int_t)memo_hits(app->memo), "bytes", (json_int_t)memo_bytes(app->memo),
+            "database", database_json(app)));
 }

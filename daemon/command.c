@@ -30,19 +30,111 @@ static void request_destroy(struct request *request)
         server_request_end(request->app->server, request->client);
     request->app->requests++;
     json_decref(request->message);
+    free(request->question);
     free(request);
+}
+
+/* --- answers given again ---------------------------------------------------------------------- */
+
+/* Two lines that differ in the digits of the id alone are parsed to the same but for the id, so
+ * what stands after the digits is the question. The answer's line begins with the same bytes as the
+ * request's, up to the digits' end, and what follows them is kept. */
+static const char line_start[] = "{\"jsonrpc\":\"2.0\",\"id\":";
+static const char line_get[] = ",\"method\":\"get\",\"params\":";
+
+/* Where the digits end in a canonical `get`, or 0 for any other line. */
+static size_t find_question(const char *line, size_t length)
+{
+    size_t start = sizeof line_start - 1, at = start;
+    if (length < start || memcmp(line, line_start, start) != 0)
+        return 0;
+    while (at < length && line[at] >= '0' && line[at] <= '9')
+        at++;
+    size_t digits = at - start;
+    bool is_number = digits > 0 && digits <= 18 && (digits == 1 || line[start] != '0');
+    return is_number && length - at >= sizeof line_get - 1 &&
+                   memcmp(line + at, line_get, sizeof line_get - 1) == 0
+               ? at
+               : 0;
+}
+
+static uint64_t answers_version(const struct app *app)
+{
+    return tuning_db_generation(app->db) + (app->memo_changes << 40);
+}
+
+void command_forget_answers(struct app *app)
+{
+    app->memo_changes++;
+}
+
+bool command_again(struct app *app, uint64_t client, const char *line, size_t length)
+{
+    size_t question = find_question(line, length), answer_length;
+    if (question == 0 || app->is_stopping)
+        return false;
+    const char *answer = memo_get(
+        app->memo, answers_version(app), line + question, length - question, &answer_length);
+    if (answer == NULL)
+        return false;
+    uv_buf_t parts[] = {
+        {.base = (char *)(uintptr_t)line, .len = question},
+        {.base = (char *)(uintptr_t)answer, .len = answer_length},
+    };
+    app->busy_at_ms = uv_now(&app->loop);
+    app->requests++;
+    server_send_parts(app->server, client, parts, 2);
+    return true;
+}
+
+static void keep_question(struct request *request, const char *line, size_t length)
+{
+    size_t question = find_question(line, length);
+    if (question == 0)
+        return;
+    request->question_length = length - question;
+    request->question = xmalloc(request->question_length);
+    memcpy(request->question, line + question, request->question_length);
+    request->version = answers_version(request->app);
+}
+
+/* --- answering -------------------------------------------------------------------------------- */
+
+/* Answers with a line, and keeps what follows the id if the answer may be given again. */
+static void reply(struct request *request, json_t *result, bool is_reusable)
+{
+    struct app *app = request->app;
+    if (request->id == NULL || app->server == NULL) {
+        json_decref(result);
+        request_destroy(request);
+        return;
+    }
+    size_t length;
+    json_t *message = proto_result_new(json_incref(request->id), result);
+    char *line = proto_line(message, &length);
+    json_decref(message);
+    if (line != NULL) {
+        uv_buf_t part = {.base = line, .len = length};
+        server_send_parts(app->server, request->client, &part, 1);
+    }
+    if (line != NULL && is_reusable && request->question != NULL) {
+        size_t start = sizeof line_start - 1;
+        start += strspn(line + start, "0123456789");
+        memo_put(app->memo, request->version, request->question, request->question_length,
+            line + start, length - start);
+    }
+    free(line);
+    request_destroy(request);
 }
 
 void request_reply(struct request *request, json_t *result)
 {
-    if (request->id != NULL && request->app->server != NULL) {
-        json_t *message = proto_result_new(json_incref(request->id), result);
-        server_send(request->app->server, request->client, message);
-        json_decref(message);
-    } else {
-        json_decref(result);
-    }
-    request_destroy(request);
+    reply(request, result, false);
+}
+
+void request_reply_again(struct request *request, json_t *result)
+{
+    reply(request, result, true);
 }
 
 static void send_error(struct app *app, uint64_t client, json_t *id, const struct tune_error *err)
@@ -93,7 +185,8 @@ static const struct command *check_message(json_t *message, struct tune_error *e
     return find_command(method, err);
 }
 
-void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *message)
+void command_dispatch(
+    struct app *app, uint64_t client, uid_t uid, json_t *message, const char *line, size_t length)
 {
     struct tune_error err = {0};
     json_t *id = json_object_get(message, "id");
@@ -118,6 +211,7 @@ void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *messa
     request->message = json_incref(message);
     request->id = id;
     request->params = json_object_get(message, "params");
+    keep_question(request, line, length);
     command->run(request);
 }
 

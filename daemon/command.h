@@ -16,6 +16,10 @@ struct request {
     json_t *id;           /* NULL for a notification: no answer is sent */
     const json_t *params; /* an object; borrowed from message */
     json_t *message;
+    /* Set where its answer may be given again: the question as bytes, and what it depends on. */
+    char *question;
+    size_t question_length;
+    uint64_t version;
 };
 
 typedef void (*command_run)(struct request *request);
@@ -27,10 +31,24 @@ struct command {
 
 extern const struct command commands[]; /* ended by a NULL method */
 
-/* Takes a message of a client: finds the command and runs it, or answers why not. */
-void command_dispatch(struct app *app, uint64_t client, uid_t uid, json_t *message);
+/* Answers a line that is a `get` in canonical form,
+ *     {"jsonrpc":"2.0","id":N,"method":"get","params":{...}}
+ * with N a whole number and no blanks outside of the params, if the same bytes (but for N) were
+ * answered before and nothing has changed since. false: command_dispatch has to. */
+bool command_again(struct app *app, uint64_t client, const char *line, size_t length);
+
+/* Takes a message of a client, and the line that it was: finds the command and runs it, or answers
+ * why not. */
+void command_dispatch(
+    struct app *app, uint64_t client, uid_t uid, json_t *message, const char *line, size_t length);
+
+/* Something has changed that answers depend on, beside the best rows: kernels, devices. */
+void command_forget_answers(struct app *app);
 
 void request_reply(struct request *request, json_t *result); /* takes result */
+/* The same for an answer that depends on the question, the best rows, the kernels and the devices
+ * alone: it may be given again. */
+void request_reply_again(struct request *request, json_t *result);
 void request_fail(struct request *request, const struct tune_error *err);
 
 /* cmd_info.c */

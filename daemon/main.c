@@ -18,10 +18,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define IDLE_CHECK_MS 1000
+#define MEMO_LIMIT_BYTES ((size_t)64 << 20)
 
 /* --- news of jobs ----------------------------------------------------------------------------- */
 
@@ -32,9 +34,10 @@ static void on_job_event(const char *method, json_t *params, const char *job, vo
     if (app->server == NULL)
         return; /* a job that failed while it was loaded */
     json_t *message = proto_notification_new(method, json_incref(params));
-    server_publish(app->server, job, message);
+    bool is_end = strcmp(method, "done") == 0;
+    server_publish(app->server, job, message, is_end);
     json_decref(message);
-    if (strcmp(method, "done") != 0)
+    if (!is_end)
         return;
     server_unsubscribe_all(app->server, job);
     get_job_ended(app, job);
@@ -43,12 +46,19 @@ static void on_job_event(const char *method, json_t *params, const char *job, vo
 static void on_ready(void *context)
 {
     struct app *app = context;
+    command_forget_answers(app);
     jobs_kick(app->jobs);
 }
 
-static void on_request(uint64_t client, uid_t uid, json_t *message, void *context)
+static bool on_line(uint64_t client, const char *line, size_t length, void *context)
 {
-    command_dispatch(context, client, uid, message);
+    return command_again(context, client, line, length);
+}
+
+static void on_request(
+    uint64_t client, uid_t uid, json_t *message, const char *line, size_t length, void *context)
+{
+    command_dispatch(context, client, uid, message, line, length);
 }
 
 static void on_damage(const char *what, void *context)
@@ -123,8 +133,9 @@ static void start_parts(struct app *app, struct tune_error *err)
         .compile_memory_limit_bytes = app->config.compile_memory_limit_bytes,
         .devices = app->config.devices,
     };
-    struct server_callbacks server = {on_request, app};
+    struct server_callbacks server = {on_line, on_request, app};
     struct jobs_callbacks jobs = {on_job_event, app};
+    app->memo = memo_create(MEMO_LIMIT_BYTES);
     /* The socket first: a second daemon must be refused before it starts anything. */
     app->server = server_start(&app->loop, app->config.socket, &server, err);
     if (app->server == NULL)
@@ -203,6 +214,7 @@ static void on_hangup(uv_signal_t *handle, int signal)
     (void)signal;
     log_info("reloading the kernels");
     load_kernels(app);
+    command_forget_answers(app);
 }
 
 static void on_idle_check(uv_timer_t *timer)
@@ -324,10 +336,27 @@ static void tell_ready(const struct app *app, int ready)
 
 static void finish(struct app *app)
 {
+    memo_destroy(app->memo);
     tuning_db_close(app->db);
     registry_destroy(app->registry);
     free(app->harness_text);
     config_finish(&app->config);
+}
+
+/* One for each client, as far as the operator allows. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    rlim_t wanted = SERVER_CLIENTS_MAX + SERVER_DESCRIPTORS_KEPT;
+    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted)
+        wanted = limit.rlim_max;
+    if (limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        log_warn("cannot raise the limit of open files to %llu", (unsigned long long)wanted);
 }
 
 static int run(struct app *app)
@@ -337,6 +366,7 @@ static int run(struct app *app)
     if (app->config.log != NULL)
         redirect_log(app->config.log);
     signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
     signal(SIGBUS, on_bus_error);
     umask(0077);
     gethostname(app->host, sizeof app->host - 1);

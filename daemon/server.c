@@ -19,16 +19,18 @@
 #include <unistd.h>
 
 #define SWEEP_PERIOD_MS 1000 /* how often time limits are looked at */
-#define BACKLOG 128
+#define BACKLOG 1024
 #define FAREWELL_MS 1000
+#define OUT_BYTES ((size_t)256 << 10) /* answers to one read; more go out in several writes */
+#define SLOT_BITS 20                  /* of a client's number: where it is found */
 
 struct subscription {
     struct subscription *next;
     char *job; /* NULL: all */
+    bool is_end_only;
 };
 
 struct client {
-    struct client *next;
     struct server *server;
     uv_pipe_t pipe;
     uint64_t id;
@@ -48,9 +50,12 @@ struct server {
     uv_pipe_t listener;
     uv_timer_t timer;
     struct server_callbacks callbacks;
-    struct client *clients;
-    size_t client_count, clients_max;
-    uint64_t last_id;
+    struct client **slots; /* NULL: free */
+    size_t slot_count, client_count, clients_max;
+    uint64_t accepted;     /* so far */
+    struct client *taking; /* whose bytes are being taken apart: its answers gather in `out` */
+    char *out;
+    size_t out_used;
     char *path;
     int lock; /* descriptor of PATH.lock, held for the server's life */
     bool allows_group, is_stopping;
@@ -60,16 +65,47 @@ struct server {
     void *stopped_context;
 };
 
+/* Bytes that the socket did not take at once. */
 struct outgoing {
     uv_write_t write;
     struct client *client;
-    char *line;
     size_t length;
+    char bytes[];
 };
 
 /* --- clients ---------------------------------------------------------------------------------- */
 
 static void maybe_stopped(struct server *server);
+
+static size_t slot_of(uint64_t id)
+{
+    return id & ((UINT64_C(1) << SLOT_BITS) - 1);
+}
+
+/* A number whose low bits say where the client is found; the others are never used again. */
+static void add_client(struct server *server, struct client *client)
+{
+    size_t slot = 0;
+    while (slot < server->slot_count && server->slots[slot] != NULL)
+        slot++;
+    if (slot == server->slot_count) {
+        server->slot_count = server->slot_count ? 2 * server->slot_count : 64;
+        server->slots = xrealloc(server->slots, server->slot_count * sizeof *server->slots);
+        memset(server->slots + slot, 0, (server->slot_count - slot) * sizeof *server->slots);
+    }
+    client->id = ++server->accepted << SLOT_BITS | slot;
+    server->slots[slot] = client;
+    server->client_count++;
+}
+
+/* The next client at or after slot *at, NULL at the end. */
+static struct client *next_client(const struct server *server, size_t *at)
+{
+    while (*at < server->slot_count)
+        if (server->slots[(*at)++] != NULL)
+            return server->slots[*at - 1];
+    return NULL;
+}
 
 static void free_subscriptions(struct client *client)
 {
@@ -85,10 +121,7 @@ static void on_client_closed(uv_handle_t *handle)
 {
     struct client *client = handle->data;
     struct server *server = client->server;
-    struct client **at = &server->clients;
-    while (*at != client)
-        at = &(*at)->next;
-    *at = client->next;
+    server->slots[slot_of(client->id)] = NULL;
     server->client_count--;
     free_subscriptions(client);
     proto_reader_finish(&client->reader);
@@ -112,15 +145,16 @@ static void drop_client(struct client *client, const char *why)
 
 static struct client *find(const struct server *server, uint64_t id)
 {
-    for (struct client *client = server->clients; client != NULL; client = client->next)
-        if (client->id == id)
-            return client->is_closing ? NULL : client;
-    return NULL;
+    struct client *client = slot_of(id) < server->slot_count ? server->slots[slot_of(id)] : NULL;
+    return client != NULL && client->id == id && !client->is_closing ? client : NULL;
 }
 
 static bool is_owed(const struct client *client)
 {
-    return client->requests > 0 || client->queued_bytes > 0 || client->subscriptions != NULL;
+    for (const struct subscription *at = client->subscriptions; at != NULL; at = at->next)
+        if (!at->is_end_only)
+            return true;
+    return client->requests > 0 || client->queued_bytes > 0;
 }
 
 static void close_if_finished(struct client *client)
@@ -138,46 +172,113 @@ static bool has_hung_up(const struct client *client)
            poll(&poll_one, 1, 0) < 0 || (poll_one.revents & (POLLHUP | POLLERR)) != 0;
 }
 
+/* --- bytes out -------------------------------------------------------------------------------- */
+
+/* After a change of what waits for a client. */
+static void settle(struct client *client)
+{
+    close_if_finished(client);
+    if (client->is_ending && client->queued_bytes == 0)
+        close_client(client);
+}
+
 static void on_written(uv_write_t *write, int status)
 {
     struct outgoing *outgoing = (struct outgoing *)write;
     struct client *client = outgoing->client;
     client->queued_bytes -= outgoing->length;
-    close_if_finished(client);
-    if (status < 0 || (client->is_ending && client->queued_bytes == 0))
-        close_client(client);
-    free(outgoing->line);
     free(outgoing);
+    if (status < 0)
+        close_client(client);
+    else
+        settle(client);
+}
+
+static void queue_bytes(struct client *client, const char *bytes, size_t length)
+{
+    struct outgoing *outgoing = xmalloc(sizeof *outgoing + length);
+    outgoing->client = client;
+    outgoing->length = length;
+    memcpy(outgoing->bytes, bytes, length);
+    client->queued_bytes += length;
+    uv_buf_t buffer = uv_buf_init(outgoing->bytes, (unsigned)length);
+    int status = uv_write(&outgoing->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written);
+    if (status == 0)
+        return;
+    client->queued_bytes -= length;
+    free(outgoing);
+    drop_client(client, uv_strerror(status));
+}
+
+/* Straight to the socket; what it does not take is queued behind what waits already. */
+static void write_bytes(struct client *client, const char *bytes, size_t length)
+{
+    if (client->is_closing)
+        return;
+    uv_buf_t buffer = uv_buf_init((char *)(uintptr_t)bytes, (unsigned)length);
+    int written = uv_try_write((uv_stream_t *)&client->pipe, &buffer, 1);
+    if (written < 0 && written != UV_EAGAIN) {
+        close_client(client); /* it has gone */
+        return;
+    }
+    size_t done = written > 0 ? (size_t)written : 0;
+    if (done < length)
+        queue_bytes(client, bytes + done, length - done);
+    if (client->queued_bytes > SERVER_QUEUE_LIMIT_BYTES + client->longest_bytes)
+        drop_client(client, "it does not read: too many bytes wait for it");
+}
+
+static void flush(struct server *server)
+{
+    size_t length = server->out_used;
+    server->out_used = 0;
+    if (length > 0)
+        write_bytes(server->taking, server->out, length);
+}
+
+static void send_bytes(struct client *client, const char *bytes, size_t length)
+{
+    struct server *server = client->server;
+    if (server->taking != client) {
+        write_bytes(client, bytes, length);
+        return;
+    }
+    if (length > OUT_BYTES - server->out_used)
+        flush(server);
+    if (length > OUT_BYTES) {
+        write_bytes(client, bytes, length);
+        return;
+    }
+    memcpy(server->out + server->out_used, bytes, length);
+    server->out_used += length;
+}
+
+/* Whether a message of this length may be sent now. */
+static bool begin_message(struct client *client, size_t length)
+{
+    if (client->is_closing || client->is_ending)
+        return false;
+    client->active_at_ms = uv_now(client->server->loop);
+    if (client->queued_bytes == 0 || length > client->longest_bytes)
+        client->longest_bytes = length;
+    return true;
+}
+
+static void send_line(struct client *client, const char *line, size_t length)
+{
+    if (begin_message(client, length))
+        send_bytes(client, line, length);
 }
 
 static void send_to(struct client *client, const json_t *message)
 {
-    if (client->is_closing || client->is_ending)
-        return;
-    struct outgoing *outgoing = xcalloc(1, sizeof *outgoing);
-    outgoing->client = client;
-    outgoing->line = proto_line(message, &outgoing->length);
-    if (outgoing->line == NULL) {
-        free(outgoing);
+    size_t length;
+    char *line = proto_line(message, &length);
+    if (line == NULL)
         drop_client(client, "an answer could not be put into words");
-        return;
-    }
-    client->active_at_ms = uv_now(client->server->loop);
-    if (client->queued_bytes == 0 || outgoing->length > client->longest_bytes)
-        client->longest_bytes = outgoing->length;
-    client->queued_bytes += outgoing->length;
-    uv_buf_t buffer = uv_buf_init(outgoing->line, (unsigned)outgoing->length);
-    int status = uv_write(&outgoing->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written);
-    if (status != 0) {
-        client->queued_bytes -= outgoing->length;
-        free(outgoing->line);
-        free(outgoing);
-        drop_client(client, uv_strerror(status));
-        return;
-    }
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe) >
-        SERVER_QUEUE_LIMIT_BYTES + client->longest_bytes)
-        drop_client(client, "it does not read: too many bytes wait for it");
+    else
+        send_line(client, line, length);
+    free(line);
 }
 
 /* Says why and closes once that is written. */
@@ -189,6 +290,8 @@ static void farewell(struct client *client, const struct tune_error *err)
     client->is_ending = true;
     uv_read_stop((uv_stream_t *)&client->pipe);
     client->active_at_ms = uv_now(client->server->loop);
+    if (client->server->taking != client)
+        settle(client);
 }
 
 /* --- bytes in --------------------------------------------------------------------------------- */
@@ -212,6 +315,9 @@ static void take_line(struct client *client, const char *line, size_t length)
 {
     struct server *server = client->server;
     struct tune_error err = {0};
+    if (server->callbacks.on_line != NULL &&
+        server->callbacks.on_line(client->id, line, length, server->callbacks.context))
+        return;
     json_t *message = proto_parse(line, length, &err);
     if (message != NULL && !json_is_object(message))
         tune_fail(&err, TUNE_EPARSE,
@@ -219,7 +325,8 @@ static void take_line(struct client *client, const char *line, size_t length)
     if (err.code != TUNE_OK)
         refuse(client, &err);
     else
-        server->callbacks.on_request(client->id, client->uid, message, server->callbacks.context);
+        server->callbacks.on_request(
+            client->id, client->uid, message, line, length, server->callbacks.context);
     json_decref(message);
 }
 
@@ -256,12 +363,16 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (client->is_ending || client->is_closing)
         return;
     client->active_at_ms = uv_now(client->server->loop);
+    client->server->taking = client;
     if (proto_reader_feed(&client->reader, buffer->base, (size_t)count, &err)) {
         log_info("client %llu is dropped: %s", (unsigned long long)client->id, err.text);
         farewell(client, &err);
-        return;
+    } else {
+        take_lines(client);
     }
-    take_lines(client);
+    flush(client->server);
+    client->server->taking = NULL;
+    settle(client);
 }
 
 /* --- accepting -------------------------------------------------------------------------------- */
@@ -297,14 +408,11 @@ static void on_connection(uv_stream_t *listener, int status)
     }
     struct client *client = xcalloc(1, sizeof *client);
     client->server = server;
-    client->id = ++server->last_id;
     client->active_at_ms = uv_now(server->loop);
     proto_reader_init(&client->reader, PROTO_REQUEST_LIMIT_BYTES);
     uv_pipe_init(server->loop, &client->pipe, 0);
     client->pipe.data = client;
-    client->next = server->clients;
-    server->clients = client;
-    server->client_count++;
+    add_client(server, client);
     if (uv_accept(listener, (uv_stream_t *)&client->pipe) != 0) {
         close_client(client);
         return;
@@ -334,7 +442,8 @@ static void on_period(uv_timer_t *timer)
 {
     struct server *server = timer->data;
     uint64_t now_ms = uv_now(server->loop);
-    for (struct client *client = server->clients; client != NULL; client = client->next) {
+    struct client *client;
+    for (size_t at = 0; (client = next_client(server, &at)) != NULL;) {
         check_client(client, now_ms);
         if (server->is_stopping && now_ms - server->stopping_at_ms > FAREWELL_MS)
             close_client(client);
@@ -451,6 +560,7 @@ struct server *server_start(uv_loop_t *loop, const char *path,
     server->callbacks = *callbacks;
     server->path = xstrdup(path);
     server->lock = lock;
+    server->out = xmalloc(OUT_BYTES);
     server->clients_max = clients_allowed();
     uv_pipe_init(loop, &server->listener, 0);
     uv_pipe_open(&server->listener, descriptor);
@@ -469,13 +579,26 @@ void server_allow_group(struct server *server, bool allow)
     server->allows_group = allow;
 }
 
-/* --- out -------------------------------------------------------------------------------------- */
+/* --- for the commands
+ * -------------------------------------------------------------------------------------- */
 
 void server_send(struct server *server, uint64_t id, const json_t *message)
 {
     struct client *client = find(server, id);
     if (client != NULL)
         send_to(client, message);
+}
+
+void server_send_parts(struct server *server, uint64_t id, const uv_buf_t *parts, unsigned count)
+{
+    struct client *client = find(server, id);
+    size_t length = 0;
+    for (unsigned i = 0; i < count; i++)
+        length += parts[i].len;
+    if (client == NULL || !begin_message(client, length))
+        return;
+    for (unsigned i = 0; i < count; i++)
+        send_bytes(client, parts[i].base, parts[i].len);
 }
 
 bool server_request_begin(struct server *server, uint64_t id)
@@ -496,38 +619,66 @@ void server_request_end(struct server *server, uint64_t id)
     close_if_finished(client);
 }
 
-static bool is_subscribed(const struct client *client, const char *job)
+static struct subscription *find_subscription(const struct client *client, const char *job)
 {
-    for (const struct subscription *at = client->subscriptions; at != NULL; at = at->next)
-        if (at->job == NULL || (job != NULL && strcmp(at->job, job) == 0))
-            return true;
-    return false;
+    struct subscription *at = client->subscriptions;
+    while (at != NULL && at->job != NULL && (job == NULL || strcmp(at->job, job) != 0))
+        at = at->next;
+    return at;
 }
 
-bool server_subscribe(struct server *server, uint64_t id, const char *job)
+static bool subscribe(struct server *server, uint64_t id, const char *job, bool is_end_only)
 {
     struct client *client = find(server, id);
     if (client == NULL)
         return false;
-    if (is_subscribed(client, job))
+    struct subscription *subscription = find_subscription(client, job);
+    if (subscription != NULL) {
+        subscription->is_end_only = subscription->is_end_only && is_end_only;
         return true;
-    struct subscription *subscription = xcalloc(1, sizeof *subscription);
+    }
+    subscription = xcalloc(1, sizeof *subscription);
     subscription->job = xstrdup(job);
+    subscription->is_end_only = is_end_only;
     subscription->next = client->subscriptions;
     client->subscriptions = subscription;
     return true;
 }
 
-void server_publish(struct server *server, const char *job, const json_t *message)
+bool server_subscribe(struct server *server, uint64_t id, const char *job)
 {
-    for (struct client *client = server->clients; client != NULL; client = client->next)
-        if (!client->is_closing && is_subscribed(client, job))
-            send_to(client, message);
+    return subscribe(server, id, job, false);
+}
+
+bool server_subscribe_end(struct server *server, uint64_t id, const char *job)
+{
+    return subscribe(server, id, job, true);
+}
+
+static bool wants(const struct client *client, const char *job, bool is_end)
+{
+    for (const struct subscription *at = client->subscriptions; at != NULL; at = at->next)
+        if ((at->job == NULL || strcmp(at->job, job) == 0) && (is_end || !at->is_end_only))
+            return true;
+    return false;
+}
+
+void server_publish(struct server *server, const char *job, const json_t *message, bool is_end)
+{
+    size_t length;
+    char *line = proto_line(message, &length);
+    struct client *client;
+    for (size_t at = 0; line != NULL && (client = next_client(server, &at)) != NULL;) {
+        if (wants(client, job, is_end))
+            send_line(client, line, length);
+    }
+    free(line);
 }
 
 void server_unsubscribe_all(struct server *server, const char *job)
 {
-    for (struct client *client = server->clients; client != NULL; client = client->next) {
+    struct client *client;
+    for (size_t slot = 0; (client = next_client(server, &slot)) != NULL;) {
         struct subscription **at = &client->subscriptions;
         while (*at != NULL) {
             struct subscription *subscription = *at;
@@ -569,6 +720,8 @@ static void maybe_stopped(struct server *server)
     void *context = server->stopped_context;
     close(server->lock);
     free(server->path);
+    free(server->slots);
+    free(server->out);
     free(server);
     on_stopped(context);
 }
@@ -581,7 +734,8 @@ void server_stop(struct server *server, void (*on_stopped)(void *context), void 
     server->stopped_context = context;
     unlink(server->path); /* before the lock goes, so that no other daemon's socket is removed */
     uv_close((uv_handle_t *)&server->listener, on_handle_closed);
-    for (struct client *client = server->clients; client != NULL; client = client->next) {
+    struct client *client;
+    for (size_t at = 0; (client = next_client(server, &at)) != NULL;) {
         uv_read_stop((uv_stream_t *)&client->pipe);
         client->is_ending = true;
         if (client->queued_bytes == 0)

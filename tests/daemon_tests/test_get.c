@@ -11,6 +11,7 @@ static json_t *answer;
 static struct tune_error failure;
 
 void __wrap_request_reply(struct request *replied, json_t *result);
+void __wrap_request_reply_again(struct request *replied, json_t *result);
 void __wrap_request_fail(struct request *failed, const struct tune_error *err);
 
 void __wrap_request_reply(struct request *replied, json_t *result)
@@ -19,6 +20,11 @@ void __wrap_request_reply(struct request *replied, json_t *result)
     assert_false(is_answered);
     is_answered = true;
     answer = result;
+}
+
+void __wrap_request_reply_again(struct request *replied, json_t *result)
+{
+    __wrap_request_reply(replied, result);
 }
 
 void __wrap_request_fail(struct request *failed, const struct tune_error *err)

@@ -51,8 +51,10 @@ static json_t *long_text(size_t length)
 }
 
 /* Echoes params; "flood" answers with 1 MiB, "long" with 20 MiB, "hold" later. */
-static void on_request(uint64_t client, uid_t uid, json_t *message, void *context)
+static void on_request(
+    uint64_t client, uid_t uid, json_t *message, const char *line, size_t length, void *context)
 {
+    assert_int_equal(strlen(line), length);
     const char *method = json_string_value(json_object_get(message, "method"));
     assert_int_equal(uid, geteuid());
     assert_null(context);
@@ -70,6 +72,20 @@ static void on_request(uint64_t client, uid_t uid, json_t *message, void *contex
     reply(client, message);
 }
 
+/* "again" is answered from its bytes. */
+static bool on_line(uint64_t client, const char *line, size_t length, void *context)
+{
+    assert_null(context);
+    assert_int_equal(strlen(line), length);
+    if (strncmp(line, "again", 5) != 0)
+        return false;
+    uv_buf_t parts[] = {uv_buf_init((char[]){"{\"result\":1,\"id\":"}, 17),
+        uv_buf_init((char *)(uintptr_t)line + 5, (unsigned)length - 5),
+        uv_buf_init((char[]){"}\n"}, 2)};
+    server_send_parts(server, client, parts, 3);
+    return true;
+}
+
 static void release_held(void)
 {
     reply(last_client, held);
@@ -80,7 +96,7 @@ static void release_held(void)
 
 static struct server *try_start(const char *path, struct tune_error *err)
 {
-    struct server_callbacks callbacks = {on_request, NULL};
+    struct server_callbacks callbacks = {on_line, on_request, NULL};
     return server_start(test_loop(), path, &callbacks, err);
 }
 
@@ -282,6 +298,43 @@ static void requests_in_pairs_pieces_and_with_any_line_end_are_the_same(void **s
     expect_echo(&received, 1);
     expect_echo(&received, 2);
     assert_int_equal(requests, 4);
+    hang_up(&received);
+}
+
+static void lines_answered_as_they_came_and_others_mix(void **state)
+{
+    (void)state;
+    struct received received = receiver(connect_client());
+    char text[4096] = "";
+    for (int id = 1; id <= 64; id += 2) {
+        size_t used = strlen(text);
+        snprintf(
+            text + used, sizeof text - used, "again%d\n{\"id\":%d,\"params\":1}\n", id, id + 1);
+    }
+    put_text(received.peer, text);
+    for (int id = 1; id <= 64; id++)
+        expect_echo(&received, id);
+    assert_int_equal(requests, 32);
+    hang_up(&received);
+}
+
+static void the_end_of_a_job_alone_can_be_subscribed(void **state)
+{
+    (void)state;
+    struct received received = receiver(connect_client());
+    put_text(received.peer, ONE "\n");
+    expect_echo(&received, 1);
+    assert_true(server_subscribe_end(server, last_client, "job-1"));
+    for (int id = 2; id <= 5; id++) {
+        json_t *event = json_pack("{s:i, s:b}", "id", id, "result", 1);
+        server_publish(server, id == 5 ? "job-2" : "job-1", event, id == 3 || id == 5);
+        json_decref(event);
+    }
+    put_text(received.peer, TWO "\n");
+    expect_echo(&received, 3);
+    expect_echo(&received, 2);        /* and nothing else before it */
+    shutdown(received.peer, SHUT_WR); /* it would not wait for a job that may run for long */
+    expect_closed(&received);
     hang_up(&received);
 }
 
@@ -598,7 +651,7 @@ static void a_watcher_that_sends_no_more_gets_its_events_to_the_end(void **state
     expect_echo(&received, 1);
     run_turns(5);
     json_t *event = json_pack("{s:i, s:b}", "id", 5, "result", 1);
-    server_publish(server, "job-1", event);
+    server_publish(server, "job-1", event, false);
     json_decref(event);
     expect_echo(&received, 5);
     run_turns(3);
@@ -636,7 +689,7 @@ static void events_go_to_subscribers_of_the_job_and_of_all(void **state)
         char job[16];
         snprintf(job, sizeof job, "job-%d", id);
         json_t *event = json_pack("{s:i, s:b}", "id", id, "result", 1);
-        server_publish(server, job, event);
+        server_publish(server, job, event, false);
         json_decref(event);
     }
     for (int id = 1; id <= 3; id++)
@@ -791,6 +844,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_request_is_answered),
         TEST(requests_in_pairs_pieces_and_with_any_line_end_are_the_same),
+        TEST(lines_answered_as_they_came_and_others_mix),
+        TEST(the_end_of_a_job_alone_can_be_subscribed),
         TEST(half_a_message_then_the_end_is_nothing),
         TEST(ambiguous_json_is_refused_and_the_connection_lives),
         TEST(nesting_is_limited_and_the_connection_lives),

@@ -261,21 +261,21 @@ static void random_bytes_in_requests_never_end_the_daemon(void)
 
 /* --- how many --------------------------------------------------------------------------------- */
 
-static void the_257th_client_is_told_busy_and_the_others_are_served(void)
+static void the_1025th_client_is_told_busy_and_the_others_are_served(void)
 {
     struct harness *harness = start_tiny(&(struct tiny){0}, "{}");
-    int clients[256];
-    for (int i = 0; i < 255; i++) { /* and the harness's own */
+    static int clients[1024];
+    for (int i = 0; i < 1023; i++) { /* and the harness's own */
         clients[i] = raw_connect(harness);
         check_served(clients[i]);
     }
-    clients[255] = raw_connect(harness);
-    json_t *answer = raw_receive(clients[255]);
+    clients[1023] = raw_connect(harness);
+    json_t *answer = raw_receive(clients[1023]);
     assert_string_equal(text_at(answer, "error.data.code"), "busy");
-    assert_non_null(strstr(text_at(answer, "error.message"), "256"));
+    assert_non_null(strstr(text_at(answer, "error.message"), "1024"));
     json_decref(answer);
-    check_served(clients[254]);
-    for (int i = 0; i < 256; i++)
+    check_served(clients[1022]);
+    for (int i = 0; i < 1024; i++)
         close(clients[i]);
 }
 
@@ -456,7 +456,7 @@ int main(void)
         HARNESS_TEST(what_is_no_request_is_refused_with_the_reason),
         HARNESS_TEST(numbers_are_exact_or_refused_with_the_fields_name),
         HARNESS_TEST(random_bytes_in_requests_never_end_the_daemon),
-        HARNESS_TEST(the_257th_client_is_told_busy_and_the_others_are_served),
+        HARNESS_TEST(the_1025th_client_is_told_busy_and_the_others_are_served),
         HARNESS_TEST(a_client_that_does_not_read_is_dropped_at_16_mebibytes),
         HARNESS_TEST(the_65th_request_under_way_of_a_connection_is_refused),
         HARNESS_TEST(the_257th_sweep_is_refused_and_256_of_them_stop_cleanly),
