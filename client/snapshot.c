@@ -23,13 +23,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define SETS 4              /* one current, the others for readers that are slow to leave */
-#define PAGE_TRIES 10       /* against a page that was written meanwhile */
-#define WRITING_MS 20       /* a page that is being written for longer has lost its writer */
-#define FILE_TRIES 10       /* against files that are replaced while they are opened */
-#define RETRY_MS 100        /* files that cannot be used are tried again */
-#define PLACE_CHECK_MS 1000 /* whether the path still leads to this page; what old files are left  \
-                             */
+#define SETS 4        /* one current, the others for readers that are slow to leave */
+#define PAGE_TRIES 10 /* against a page that was written meanwhile */
+#define WRITING_MS 20 /* a page that is being written for longer has lost its writer */
+#define FILE_TRIES 10 /* against files that are replaced while they are opened */
+#define RETRY_MS 100  /* files that cannot be used are tried again */
+#define PLACE_CHECK_MS                                                                             \
+    1000 /* whether the path still leads to this page; what old files are left                     \
+          */
 #define POPULATE_MAX_BYTES ((size_t)512 << 20)
 #define PREFETCH_BYTES 1024 /* of an entry: what a typical one takes */
 #define CACHE_LINE 64
@@ -40,25 +41,31 @@ const char snapshot_page_magic[8] = "TUNEPAGE";
 /* --- keys ------------------------------------------------------------------------------------- */
 
 struct key_builder {
-    char *key;
-    size_t used;
-    bool is_full;
+    char *at, *end; /* at NULL: it did not fit */
 };
 
-static void add_bytes(struct key_builder *builder, const void *bytes, size_t count)
+/* With its NUL, which no text has inside: different texts never run together. The texts are short:
+ * a loop costs less than two calls of the library. */
+static inline void add_text(struct key_builder *builder, const char *text)
 {
-    if (count > SNAPSHOT_KEY_BYTES - builder->used) {
-        builder->is_full = true;
-        return;
+    char *at = builder->at;
+    while (at != NULL && at < builder->end) {
+        if ((*at++ = *text++) == '\0') {
+            builder->at = at;
+            return;
+        }
     }
-    memcpy(builder->key + builder->used, bytes, count);
-    builder->used += count;
+    builder->at = NULL;
 }
 
-/* With its NUL, which no text has inside: different texts never run together. */
-static void add_text(struct key_builder *builder, const char *text)
+static inline void add_number(struct key_builder *builder, int64_t number)
 {
-    add_bytes(builder, text, strlen(text) + 1);
+    if (builder->at == NULL || builder->end - builder->at < (ptrdiff_t)sizeof number) {
+        builder->at = NULL;
+        return;
+    }
+    memcpy(builder->at, &number, sizeof number);
+    builder->at += sizeof number;
 }
 
 #define KEY_DIMS_MAX 16
@@ -69,7 +76,9 @@ static bool sort_dims(const struct tune_query *query, const struct tune_dim *sor
     for (size_t i = 0; i < query->dim_count; i++) {
         size_t at = i;
         for (; at > 0; at--) {
-            int order = strcmp(sorted[at - 1]->name, query->dims[i].name);
+            const char *before = sorted[at - 1]->name, *name = query->dims[i].name;
+            int order = before[0] != name[0] ? (unsigned char)before[0] - (unsigned char)name[0]
+                                             : strcmp(before, name);
             if (order == 0)
                 return false;
             if (order < 0)
@@ -83,7 +92,7 @@ static bool sort_dims(const struct tune_query *query, const struct tune_dim *sor
 
 size_t snapshot_key(const struct tune_query *query, char key[SNAPSHOT_KEY_BYTES])
 {
-    struct key_builder builder = {.key = key};
+    struct key_builder builder = {key, key + SNAPSHOT_KEY_BYTES};
     const struct tune_dim *sorted[KEY_DIMS_MAX];
     if (query->kernel == NULL || query->session != NULL ||
         (query->arch != NULL && query->gpu != NULL) || query->dim_count > KEY_DIMS_MAX ||
@@ -97,9 +106,9 @@ size_t snapshot_key(const struct tune_query *query, char key[SNAPSHOT_KEY_BYTES]
     add_text(&builder, query->gpu ? query->gpu : query->arch ? query->arch : "");
     for (size_t i = 0; i < query->dim_count; i++) {
         add_text(&builder, sorted[i]->name);
-        add_bytes(&builder, &sorted[i]->value, sizeof sorted[i]->value);
+        add_number(&builder, sorted[i]->value);
     }
-    return builder.is_full ? 0 : builder.used;
+    return builder.at == NULL ? 0 : (size_t)(builder.at - key);
 }
 
 /* --- folder and files ------------------------------------------------------------------------- */
