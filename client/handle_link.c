@@ -150,9 +150,10 @@ static bool note_missing(struct links *links)
 /* One that takes no notice is as good as absent: the next caller shall not wait for it too. */
 static void note_mute(struct links *links)
 {
+    long long now_ms = client_now_ms();
     pthread_mutex_lock(&links->lock);
-    links->gone_since_ms = NEVER_SEEN;
-    links->retry_at_ms = client_now_ms() + BACKOFF_MIN_MS;
+    links->gone_since_ms = now_ms - GONE_WAIT_MS - 1;
+    links->retry_at_ms = now_ms + BACKOFF_MIN_MS;
     pthread_mutex_unlock(&links->lock);
     drop_idle(links);
 }
@@ -161,13 +162,12 @@ static void note_there(struct tune *tune, const struct tune_client *client)
 {
     struct links *links = &tune->links;
     pthread_mutex_lock(&links->lock);
-    bool was_gone = links->gone_since_ms != 0;
+    bool is_back = links->gone_since_ms > NEVER_SEEN;
     links->gone_since_ms = 0;
     links->backoff_ms = 0;
     pthread_mutex_unlock(&links->lock);
-    if (!was_gone)
-        return;
-    atomic_fetch_add(&tune->epoch, 1);
+    if (is_back)
+        atomic_fetch_add(&tune->epoch, 1);
     handle_view_open(tune, tune_server_path(client));
 }
 
