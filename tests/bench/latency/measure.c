@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -88,36 +87,4 @@ void *bench_alloc(size_t count, size_t size)
     if (bytes == NULL)
         bench_fail("no memory for %zu things of %zu bytes", count, size);
     return bytes;
-}
-
-/* --- counted allocations ---------------------------------------------------------------------- */
-
-/* glibc's own functions under the names that stand before its public ones. */
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *bytes, size_t size);
-
-static _Atomic uint64_t allocation_count;
-
-uint64_t allocations(void)
-{
-    return atomic_load_explicit(&allocation_count, memory_order_relaxed);
-}
-
-void *malloc(size_t size)
-{
-    atomic_fetch_add_explicit(&allocation_count, 1, memory_order_relaxed);
-    return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    atomic_fetch_add_explicit(&allocation_count, 1, memory_order_relaxed);
-    return __libc_calloc(count, size);
-}
-
-void *realloc(void *bytes, size_t size)
-{
-    atomic_fetch_add_explicit(&allocation_count, 1, memory_order_relaxed);
-    return __libc_realloc(bytes, size);
 }

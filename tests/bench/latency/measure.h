@@ -24,7 +24,7 @@ size_t random_below(uint64_t *state, size_t limit);
 void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void *bench_alloc(size_t count, size_t size); /* zeroed; or ends the program */
 
-/* Calls of malloc, calloc and realloc by this program and every library in it, so far. */
+/* Calls of malloc, calloc and realloc by this program and every library in it, so far (count.c). */
 uint64_t allocations(void);
 
 #endif
