@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const kernel_names[] = {"gemm", "transpose", "reduce"};
+static const char *const kernel_names[] = {"gemm", "transpose", "reduce", "softmax"};
 #define KERNEL_COUNT (sizeof kernel_names / sizeof *kernel_names)
 
 /* A new plugin; ends the test program when it cannot be loaded. */

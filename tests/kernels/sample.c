@@ -48,9 +48,10 @@ static void bind_values(const struct manifest *manifest, const int64_t *values, 
             slots[manifest_derived_slot(manifest, d)] = 0;
 }
 
-static void clear_slots(const struct manifest *manifest, int64_t *slots)
+static void clear_slots(const struct manifest *manifest, const char *dtype, int64_t *slots)
 {
     memset(slots, 0, MANIFEST_MAX_SLOTS * sizeof *slots);
+    slots[manifest_dtype_bytes_slot(manifest)] = dtype_bytes(dtype);
     for (size_t d = 0; d < manifest->dim_count; d++)
         slots[manifest_dim_slot(manifest, d)] = 1;
 }
@@ -61,12 +62,12 @@ static bool holds(const struct manifest *manifest, size_t constraint, const int6
     return expr_eval(manifest->constraints[constraint].expr, slots, &result, NULL) == 0 && result;
 }
 
-void sample_valid(const struct manifest *manifest, struct sample_set *out)
+void sample_valid(const struct manifest *manifest, const char *dtype, struct sample_set *out)
 {
     int64_t slots[MANIFEST_MAX_SLOTS], values[MANIFEST_MAX_PARAMS];
     size_t at[MANIFEST_MAX_PARAMS] = {0};
     memset(out, 0, sizeof *out);
-    clear_slots(manifest, slots);
+    clear_slots(manifest, dtype, slots);
     for (;;) {
         bool is_valid = true;
         for (size_t p = 0; p < manifest->param_count; p++)
@@ -85,12 +86,12 @@ void sample_valid(const struct manifest *manifest, struct sample_set *out)
     }
 }
 
-void sample_broken(const struct manifest *manifest, size_t constraint, size_t count, uint64_t seed,
-    struct sample_set *out)
+void sample_broken(const struct manifest *manifest, const char *dtype, size_t constraint,
+    size_t count, uint64_t seed, struct sample_set *out)
 {
     int64_t slots[MANIFEST_MAX_SLOTS], values[MANIFEST_MAX_PARAMS];
     memset(out, 0, sizeof *out);
-    clear_slots(manifest, slots);
+    clear_slots(manifest, dtype, slots);
     for (size_t tries = 0; tries < 100000 && out->count < count; tries++) {
         for (size_t p = 0; p < manifest->param_count; p++) {
             const struct manifest_param *param = &manifest->params[p];

@@ -17,13 +17,13 @@ const int64_t *sample_row(const struct sample_set *set, size_t index);
 /* Adds a copy of a row; an empty set takes the manifest's number of params. */
 void sample_add(struct sample_set *set, const struct manifest *manifest, const int64_t *values);
 
-/* Every assignment for which all params-only constraints hold. */
-void sample_valid(const struct manifest *manifest, struct sample_set *out);
+/* Every assignment for which all params-only constraints hold for elements of this dtype. */
+void sample_valid(const struct manifest *manifest, const char *dtype, struct sample_set *out);
 
 /* Up to `count` assignments that break constraint `constraint` and no other params-only one: its
  * own static_assert must stop them. Chosen by seed. */
-void sample_broken(const struct manifest *manifest, size_t constraint, size_t count, uint64_t seed,
-    struct sample_set *out);
+void sample_broken(const struct manifest *manifest, const char *dtype, size_t constraint,
+    size_t count, uint64_t seed, struct sample_set *out);
 
 /* A subset of `all` with every pair of values that occurs in it. */
 void sample_pairs(const struct manifest *manifest, const struct sample_set *all, uint64_t seed,

@@ -36,6 +36,8 @@ static const struct {
     {"transpose",
         {{1, 1}, {1, 67}, {67, 1}, {31, 33}, {65, 63}, {128, 128}, {3, 500}, {516, 4}, {132, 68}}},
     {"reduce", {{1}, {2}, {31}, {257}, {4096}, {10007}, {65537}}},
+    {"softmax", {{1, 1}, {129, 1}, {3, 7}, {70, 33}, {37, 300}, {5, 1031}, {2, 3080}, {3, 9216},
+                    {1, 65536}, {2, 40000}}},
 };
 
 static json_t *headers_of(const struct plugin *plugin)
@@ -49,11 +51,11 @@ static json_t *headers_of(const struct plugin *plugin)
 
 /* values NULL: the reference. */
 static json_t *compile_request(
-    const struct plugin *plugin, const char *source, const int64_t *values)
+    const struct plugin *plugin, const char *dtype, const char *source, const int64_t *values)
 {
     struct tune_error err = {0};
     json_t *options =
-        plan_defines(plugin->manifest, plugin->manifest->shapes[0], "f32", values, &err);
+        plan_defines(plugin->manifest, plugin->manifest->shapes[0], dtype, values, &err);
     if (!options)
         fail_msg("%s", err.text);
     return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
@@ -71,11 +73,12 @@ static json_t *check_compiled(json_t *answer)
 }
 
 /* Allocates inputs and runs the reference for one shape. */
-static void set_up(const struct plugin *plugin, const int64_t *dims, json_t *reference_image)
+static void set_up(
+    const struct plugin *plugin, const char *dtype, const int64_t *dims, json_t *reference_image)
 {
     struct tune_error err = {0};
-    json_t *buffers = plan_buffers(plugin->manifest, &device, dims, "f32", NULL, &err);
-    json_t *reference = plan_reference(plugin->manifest, &device, dims, "f32", &err);
+    json_t *buffers = plan_buffers(plugin->manifest, &device, dims, dtype, NULL, &err);
+    json_t *reference = plan_reference(plugin->manifest, &device, dims, dtype, &err);
     if (!buffers || !reference)
         fail_msg("%s", err.text);
     json_t *answer = worker_link_call(
@@ -92,12 +95,12 @@ static void set_up(const struct plugin *plugin, const int64_t *dims, json_t *ref
 }
 
 /* Runs one configuration against the reference; the outcome's word, malloc'ed. */
-static char *bench_outcome(const struct plugin *plugin, const int64_t *dims, const int64_t *values,
-    json_t *image, char *detail, size_t room)
+static char *bench_outcome(const struct plugin *plugin, const char *dtype, const int64_t *dims,
+    const int64_t *values, json_t *image, char *detail, size_t room)
 {
     struct tune_error err = {0};
-    json_t *buffers = plan_buffers(plugin->manifest, &device, dims, "f32", values, &err);
-    json_t *launches = plan_launches(plugin->manifest, &device, dims, "f32", values, &err);
+    json_t *buffers = plan_buffers(plugin->manifest, &device, dims, dtype, values, &err);
+    json_t *launches = plan_launches(plugin->manifest, &device, dims, dtype, values, &err);
     if (!buffers || !launches)
         fail_msg("%s", err.text);
     json_t *answer = worker_link_call(
@@ -119,7 +122,8 @@ static char *bench_outcome(const struct plugin *plugin, const int64_t *dims, con
 /* --- right kernels are found right ------------------------------------------------------------ */
 
 /* Compiles the sample on all compilers at once; answers in the sample's order. */
-static json_t **compile_sample(const struct plugin *plugin, const struct sample_set *sample)
+static json_t **compile_sample(
+    const struct plugin *plugin, const char *dtype, const struct sample_set *sample)
 {
     json_t **images = calloc(sample->count, sizeof *images);
     assert_non_null(images);
@@ -127,26 +131,27 @@ static json_t **compile_sample(const struct plugin *plugin, const struct sample_
         if (i >= COMPILERS && i - COMPILERS < sample->count)
             images[i - COMPILERS] = check_compiled(worker_link_receive(&compilers[i % COMPILERS]));
         if (i < sample->count)
-            assert_int_equal(worker_link_send(&compilers[i % COMPILERS],
-                                 compile_request(plugin, plugin->source, sample_row(sample, i))),
+            assert_int_equal(
+                worker_link_send(&compilers[i % COMPILERS],
+                    compile_request(plugin, dtype, plugin->source, sample_row(sample, i))),
                 0);
     }
     return images;
 }
 
-static void verify_shape(const struct plugin *plugin, const int64_t *dims,
+static void verify_shape(const struct plugin *plugin, const char *dtype, const int64_t *dims,
     const struct sample_set *sample, json_t **images, bool *was_run, size_t *runs)
 {
     for (size_t i = 0; i < sample->count; i++) {
         int64_t slots[MANIFEST_MAX_SLOTS];
         char detail[240];
-        manifest_bind(plugin->manifest, &device, dims, "f32", slots);
+        manifest_bind(plugin->manifest, &device, dims, dtype, slots);
         if (space_check(plugin->manifest, sample_row(sample, i), slots, NULL) != 0)
             continue;
-        char *outcome =
-            bench_outcome(plugin, dims, sample_row(sample, i), images[i], detail, sizeof detail);
+        char *outcome = bench_outcome(
+            plugin, dtype, dims, sample_row(sample, i), images[i], detail, sizeof detail);
         if (strcmp(outcome, "ok") != 0)
-            fail_msg("%s %s %s: %s: %s", plugin->manifest->name,
+            fail_msg("%s %s %s %s: %s: %s", plugin->manifest->name, dtype,
                 manifest_shape_text(plugin->manifest, dims),
                 manifest_config_text(plugin->manifest, sample_row(sample, i)), outcome, detail);
         free(outcome);
@@ -156,15 +161,15 @@ static void verify_shape(const struct plugin *plugin, const int64_t *dims,
 }
 
 /* Of all configurations those that are valid for at least one of the shapes. */
-static void sample_for_shapes(
-    const struct manifest *manifest, const int64_t (*shapes)[3], struct sample_set *out)
+static void sample_for_shapes(const struct manifest *manifest, const char *dtype,
+    const int64_t (*shapes)[3], struct sample_set *out)
 {
     struct sample_set all;
     int64_t slots[SHAPE_LIMIT][MANIFEST_MAX_SLOTS];
-    sample_valid(manifest, &all);
+    sample_valid(manifest, dtype, &all);
     memset(out, 0, sizeof *out);
     for (size_t s = 0; s < SHAPE_LIMIT && shapes[s][0]; s++)
-        manifest_bind(manifest, &device, shapes[s], "f32", slots[s]);
+        manifest_bind(manifest, &device, shapes[s], dtype, slots[s]);
     for (size_t i = 0; i < all.count; i++)
         for (size_t s = 0; s < SHAPE_LIMIT && shapes[s][0]; s++)
             if (space_check(manifest, sample_row(&all, i), slots[s], NULL) == 0) {
@@ -174,34 +179,42 @@ static void sample_for_shapes(
     sample_finish_set(&all);
 }
 
+static void verify_kernel(
+    const struct plugin *plugin, const char *dtype, const int64_t (*shapes)[3])
+{
+    struct sample_set all, sample;
+    size_t runs = 0;
+    sample_for_shapes(plugin->manifest, dtype, shapes, &all);
+    sample_pairs(plugin->manifest, &all, SEED, &sample);
+    json_t *reference = check_compiled(
+        worker_link_call(&compilers[0], compile_request(plugin, dtype, plugin->source, NULL)));
+    json_t **images = compile_sample(plugin, dtype, &sample);
+    bool *was_run = calloc(sample.count, sizeof *was_run);
+    assert_non_null(was_run);
+    for (size_t s = 0; s < SHAPE_LIMIT && shapes[s][0]; s++) {
+        set_up(plugin, dtype, shapes[s], reference);
+        verify_shape(plugin, dtype, shapes[s], &sample, images, was_run, &runs);
+    }
+    for (size_t i = 0; i < sample.count; i++) {
+        assert_true(was_run[i]);
+        json_decref(images[i]);
+    }
+    print_message(
+        "%s %s: %zu configurations, %zu runs\n", plugin->manifest->name, dtype, sample.count, runs);
+    free(was_run);
+    free(images);
+    json_decref(reference);
+    sample_finish_set(&all);
+    sample_finish_set(&sample);
+}
+
 static void every_kernel_is_right_on_awkward_shapes(void **state)
 {
     (void)state;
     for (size_t k = 0; k < KERNEL_COUNT; k++) {
         struct plugin *plugin = kernel_load(awkward[k].kernel);
-        struct sample_set all, sample;
-        size_t runs = 0;
-        sample_for_shapes(plugin->manifest, awkward[k].shapes, &all);
-        sample_pairs(plugin->manifest, &all, SEED, &sample);
-        json_t *reference = check_compiled(
-            worker_link_call(&compilers[0], compile_request(plugin, plugin->source, NULL)));
-        json_t **images = compile_sample(plugin, &sample);
-        bool *was_run = calloc(sample.count, sizeof *was_run);
-        assert_non_null(was_run);
-        for (size_t s = 0; s < SHAPE_LIMIT && awkward[k].shapes[s][0]; s++) {
-            set_up(plugin, awkward[k].shapes[s], reference);
-            verify_shape(plugin, awkward[k].shapes[s], &sample, images, was_run, &runs);
-        }
-        for (size_t i = 0; i < sample.count; i++) {
-            assert_true(was_run[i]);
-            json_decref(images[i]);
-        }
-        print_message("%s: %zu configurations, %zu runs\n", awkward[k].kernel, sample.count, runs);
-        free(was_run);
-        free(images);
-        json_decref(reference);
-        sample_finish_set(&all);
-        sample_finish_set(&sample);
+        for (size_t t = 0; t < plugin->manifest->dtype_count; t++)
+            verify_kernel(plugin, plugin->manifest->dtypes[t], awkward[k].shapes);
         plugin_unref(plugin);
     }
 }
@@ -209,21 +222,32 @@ static void every_kernel_is_right_on_awkward_shapes(void **state)
 /* --- wrong kernels are found wrong ------------------------------------------------------------ */
 
 static const struct {
-    const char *kernel, *what, *right, *wrong;
+    const char *kernel, *dtype, *what, *right, *wrong;
     int64_t dims[3];
 } mistakes[] = {
-    {"gemm", "leaves out the last line of K", "k_end = least(K, ", "k_end = least(K - 1, ",
+    {"gemm", "f32", "leaves out the last line of K", "k_end = least(K, ", "k_end = least(K - 1, ",
         {33, 35, 29}},
-    {"gemm", "reads the staged A unswizzled", "SWIZZLE ? m ^ (", "SWIZZLE && m % 2 ? m ^ (",
+    {"gemm", "f32", "reads the staged A unswizzled", "SWIZZLE ? m ^ (", "SWIZZLE && m % 2 ? m ^ (",
         {48, 40, 36}},
-    {"gemm", "does not write the last column", "row < M && col < N", "row < M && col < N - 1",
-        {48, 39, 36}},
-    {"transpose", "does not write the last row", "m0 + x < M)", "m0 + x < M - 1)", {70, 45}},
-    {"transpose", "writes tiles in place", "(n0 + y + i * STEP) * M + m0 + x",
+    {"gemm", "f32", "does not write the last column", "row < M && col < N",
+        "row < M && col < N - 1", {48, 39, 36}},
+    {"transpose", "f32", "does not write the last row", "m0 + x < M)", "m0 + x < M - 1)", {70, 45}},
+    {"transpose", "f32", "writes tiles in place", "(n0 + y + i * STEP) * M + m0 + x",
         "(m0 + y + i * STEP) * M + n0 + x", {128, 128}},
-    {"reduce", "leaves out the last element", "index < N ? ", "index < N - 1 ? ", {10007}},
-    {"reduce", "adds the first warp twice", "t < BLOCK / 32 ? at[t] : 0.0f",
+    {"reduce", "f32", "leaves out the last element", "index < N ? ", "index < N - 1 ? ", {10007}},
+    {"reduce", "f32", "adds the first warp twice", "t < BLOCK / 32 ? at[t] : 0.0f",
         "t < BLOCK / 32 ? at[t] : at[0]", {10007}},
+    {"softmax", "f32", "leaves out the last element of a row", "if (col < end)\n            load",
+        "if (col < end - 1)\n            load", {5, 1031}},
+    {"softmax", "f32", "forgets a warp's sum", "lane < WARPS ?", "lane < WARPS - 1 ?", {3, 4096}},
+    {"softmax", "f32", "does not scale a sum to the row's largest",
+        "s.sum * __expf(s.max - base_of(max))", "s.sum", {5, 1031}},
+    {"softmax", "f16", "does not scale the elements of a thread",
+        "__expf(mine.max - all.max) / all.sum", "1.0f / all.sum", {5, 1031}},
+    {"softmax", "f32", "forgets a part of a row", "i < SPLIT; i += 32", "i < SPLIT - 1; i += 32",
+        {1, 131072}},
+    {"softmax", "f32", "does not scale a sum when a larger element comes",
+        "s.sum *= __expf(s.max - base)", "s.sum *= 1.0f", {33, 40000}},
 };
 
 static char *replaced(const char *text, const char *from, const char *to)
@@ -242,11 +266,12 @@ static void a_planted_mistake_is_found_wrong(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         struct plugin *plugin = kernel_load(mistakes[i].kernel);
+        const char *dtype = mistakes[i].dtype;
         struct tune_error err = {0};
         char detail[240];
         int64_t values[MANIFEST_MAX_PARAMS];
         struct space *space =
-            space_create(plugin->manifest, &device, mistakes[i].dims, "f32", NULL, &err);
+            space_create(plugin->manifest, &device, mistakes[i].dims, dtype, NULL, &err);
         if (!space)
             fail_msg("%s", err.text);
         space_config(space, space_default(space), values);
@@ -257,12 +282,12 @@ static void a_planted_mistake_is_found_wrong(void **state)
         }
         char *source = replaced(plugin->source, mistakes[i].right, mistakes[i].wrong);
         json_t *reference = check_compiled(
-            worker_link_call(&compilers[0], compile_request(plugin, plugin->source, NULL)));
+            worker_link_call(&compilers[0], compile_request(plugin, dtype, plugin->source, NULL)));
         json_t *image = check_compiled(
-            worker_link_call(&compilers[0], compile_request(plugin, source, values)));
-        set_up(plugin, mistakes[i].dims, reference);
+            worker_link_call(&compilers[0], compile_request(plugin, dtype, source, values)));
+        set_up(plugin, dtype, mistakes[i].dims, reference);
         char *outcome =
-            bench_outcome(plugin, mistakes[i].dims, values, image, detail, sizeof detail);
+            bench_outcome(plugin, dtype, mistakes[i].dims, values, image, detail, sizeof detail);
         if (strcmp(outcome, "wrong_result") != 0)
             fail_msg("%s that %s: %s %s", mistakes[i].kernel, mistakes[i].what, outcome, detail);
         free(outcome);

@@ -70,26 +70,46 @@ static int64_t random_dim(uint64_t *seed, unsigned bits)
 }
 
 /* The first default that is valid has launches within the limits. */
-static void check_default(
-    const struct manifest *manifest, const struct device_info *device, const int64_t *dims)
+static void check_default(const struct manifest *manifest, const struct device_info *device,
+    const char *dtype, const int64_t *dims)
 {
     int64_t slots[MANIFEST_MAX_SLOTS];
     char *shape = manifest_shape_text(manifest, dims);
     struct tune_error err = {0};
     for (size_t i = 0; i < manifest->default_count; i++) {
         memset(&err, 0, sizeof err);
-        manifest_bind(manifest, device, dims, "f32", slots);
+        manifest_bind(manifest, device, dims, dtype, slots);
         if (space_check(manifest, manifest->defaults[i], slots, &err) != 0)
             continue;
         json_t *launches =
-            plan_launches(manifest, device, dims, "f32", manifest->defaults[i], &err);
+            plan_launches(manifest, device, dims, dtype, manifest->defaults[i], &err);
         if (!launches)
-            fail_msg("%s %s on %s: %s", manifest->name, shape, device->arch, err.text);
+            fail_msg("%s %s %s on %s: %s", manifest->name, dtype, shape, device->arch, err.text);
         json_decref(launches);
         free(shape);
         return;
     }
-    fail_msg("%s %s on %s has no default: %s", manifest->name, shape, device->arch, err.text);
+    fail_msg(
+        "%s %s %s on %s has no default: %s", manifest->name, dtype, shape, device->arch, err.text);
+}
+
+static void check_defaults(
+    const struct manifest *manifest, const struct device_info *device, const char *dtype)
+{
+    unsigned bits = manifest->dim_count == 1 ? 40 : manifest->dim_count == 2 ? 20 : 16;
+    uint64_t seed = 1 + (uint64_t)device->attributes[DEVICE_sm];
+    int64_t dims[MANIFEST_MAX_DIMS];
+    for (int i = 0; i < 3000; i++) {
+        for (size_t d = 0; d < manifest->dim_count; d++)
+            dims[d] = i == 0 ? 1 : random_dim(&seed, i % 2 ? 7 : bits);
+        check_default(manifest, device, dtype, dims);
+    }
+    /* One dim as large as memory, the others 1. */
+    for (size_t large = 0; large < manifest->dim_count; large++) {
+        for (size_t d = 0; d < manifest->dim_count; d++)
+            dims[d] = d == large ? ((int64_t)1 << 33) + 3 : 1;
+        check_default(manifest, device, dtype, dims);
+    }
 }
 
 static void every_shape_has_a_valid_default_on_every_arch(void **state)
@@ -97,25 +117,11 @@ static void every_shape_has_a_valid_default_on_every_arch(void **state)
     (void)state;
     for (size_t k = 0; k < KERNEL_COUNT; k++) {
         struct plugin *plugin = kernel_load(kernel_names[k]);
-        const struct manifest *manifest = plugin->manifest;
-        unsigned bits = manifest->dim_count == 1 ? 40 : manifest->dim_count == 2 ? 20 : 16;
         for (size_t a = 0; a < ARCH_COUNT; a++) {
             struct device_info device;
-            uint64_t seed = 1 + a;
             make_device(&archs[a], &device);
-            for (int i = 0; i < 3000; i++) {
-                int64_t dims[MANIFEST_MAX_DIMS];
-                for (size_t d = 0; d < manifest->dim_count; d++)
-                    dims[d] = i == 0 ? 1 : random_dim(&seed, i % 2 ? 7 : bits);
-                check_default(manifest, &device, dims);
-            }
-            /* One dim as large as memory, the others 1. */
-            for (size_t large = 0; large < manifest->dim_count; large++) {
-                int64_t dims[MANIFEST_MAX_DIMS];
-                for (size_t d = 0; d < manifest->dim_count; d++)
-                    dims[d] = d == large ? ((int64_t)1 << 33) + 3 : 1;
-                check_default(manifest, &device, dims);
-            }
+            for (size_t t = 0; t < plugin->manifest->dtype_count; t++)
+                check_defaults(plugin->manifest, &device, plugin->manifest->dtypes[t]);
         }
         plugin_unref(plugin);
     }

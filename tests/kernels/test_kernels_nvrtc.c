@@ -36,11 +36,12 @@ static json_t *headers_of(const struct plugin *plugin)
 }
 
 /* values NULL: the reference. */
-static json_t *compile_request(const struct plugin *plugin, const char *arch, const int64_t *values)
+static json_t *compile_request(
+    const struct plugin *plugin, const char *dtype, const char *arch, const int64_t *values)
 {
     const struct manifest *manifest = plugin->manifest;
     struct tune_error err = {0};
-    json_t *options = plan_defines(manifest, manifest->shapes[0], "f32", values, &err);
+    json_t *options = plan_defines(manifest, manifest->shapes[0], dtype, values, &err);
     if (!options)
         fail_msg("%s", err.text);
     return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
@@ -52,7 +53,7 @@ static json_t *compile_request(const struct plugin *plugin, const char *arch, co
 struct expectation {
     const struct plugin *plugin;
     const int64_t *values;
-    const char *arch;
+    const char *dtype, *arch;
     bool is_broken; /* a static_assert must fail */
 };
 
@@ -67,8 +68,8 @@ static void check_answer(const struct expectation *expected, json_t *answer)
     if (!answer)
         fail_msg("the worker died on %s", config);
     if (expected->is_broken ? ok || !is_assert : !ok)
-        fail_msg("%s %s for %s: the manifest says %s, the source says %s",
-            expected->plugin->manifest->name, config, expected->arch,
+        fail_msg("%s %s %s for %s: the manifest says %s, the source says %s",
+            expected->plugin->manifest->name, expected->dtype, config, expected->arch,
             expected->is_broken ? "invalid" : "valid", ok ? "valid" : error);
     free(config);
     json_decref(answer);
@@ -90,14 +91,15 @@ static void finish_slot(struct batch *batch, size_t slot)
     check_answer(&batch->expected[slot], worker_link_receive(&workers[slot]));
 }
 
-static void add_compile(struct batch *batch, const struct plugin *plugin, const char *arch,
-    const int64_t *values, bool is_broken)
+static void add_compile(struct batch *batch, const struct plugin *plugin, const char *dtype,
+    const char *arch, const int64_t *values, bool is_broken)
 {
     size_t slot = batch->next++ % WORKERS;
     finish_slot(batch, slot);
-    batch->expected[slot] = (struct expectation){plugin, values, arch, is_broken};
+    batch->expected[slot] = (struct expectation){plugin, values, dtype, arch, is_broken};
     batch->busy[slot] = true;
-    assert_int_equal(worker_link_send(&workers[slot], compile_request(plugin, arch, values)), 0);
+    assert_int_equal(
+        worker_link_send(&workers[slot], compile_request(plugin, dtype, arch, values)), 0);
 }
 
 static void finish_batch(struct batch *batch)
@@ -106,28 +108,51 @@ static void finish_batch(struct batch *batch)
         finish_slot(batch, slot);
 }
 
+/* Every configuration of the sample for every arch; with a further dtype they go round the archs.
+ */
+static void compile_allowed(const struct plugin *plugin, size_t t)
+{
+    const char *dtype = plugin->manifest->dtypes[t];
+    struct sample_set all, sample;
+    struct batch batch = {0};
+    sample_valid(plugin->manifest, dtype, &all);
+    sample_pairs(plugin->manifest, &all, SEED, &sample);
+    assert_true(sample.count > 0);
+    for (size_t a = 0; a < ARCH_COUNT; a++) {
+        add_compile(&batch, plugin, dtype, archs[a], NULL, false);
+        for (size_t i = 0; i < sample.count; i++)
+            if (t == 0 || i % ARCH_COUNT == a)
+                add_compile(&batch, plugin, dtype, archs[a], sample_row(&sample, i), false);
+    }
+    finish_batch(&batch);
+    print_message("%s %s: %zu of %zu configurations, %zu compiles\n", plugin->manifest->name, dtype,
+        sample.count, all.count, batch.done);
+    sample_finish_set(&all);
+    sample_finish_set(&sample);
+}
+
 static void configurations_that_the_manifest_allows_compile_for_every_arch(void **state)
 {
     (void)state;
     for (size_t k = 0; k < KERNEL_COUNT; k++) {
         struct plugin *plugin = kernel_load(kernel_names[k]);
-        struct sample_set all, sample;
-        struct batch batch = {0};
-        sample_valid(plugin->manifest, &all);
-        sample_pairs(plugin->manifest, &all, SEED, &sample);
-        assert_true(sample.count > 0);
-        for (size_t a = 0; a < ARCH_COUNT; a++) {
-            add_compile(&batch, plugin, archs[a], NULL, false);
-            for (size_t i = 0; i < sample.count; i++)
-                add_compile(&batch, plugin, archs[a], sample_row(&sample, i), false);
-        }
-        finish_batch(&batch);
-        print_message("%s: %zu of %zu configurations, %zu compiles\n", kernel_names[k],
-            sample.count, all.count, batch.done);
-        sample_finish_set(&all);
-        sample_finish_set(&sample);
+        for (size_t t = 0; t < plugin->manifest->dtype_count; t++)
+            compile_allowed(plugin, t);
         plugin_unref(plugin);
     }
+}
+
+/* How many configurations break this constraint alone; each must fail to compile. */
+static size_t compile_broken(const struct plugin *plugin, const char *dtype, size_t constraint)
+{
+    struct sample_set broken;
+    struct batch batch = {0};
+    sample_broken(plugin->manifest, dtype, constraint, BROKEN_PER_CONSTRAINT, SEED, &broken);
+    for (size_t i = 0; i < broken.count; i++)
+        add_compile(&batch, plugin, dtype, "sm_90", sample_row(&broken, i), true);
+    finish_batch(&batch);
+    sample_finish_set(&broken);
+    return batch.done;
 }
 
 static void what_a_constraint_over_params_forbids_fails_a_static_assert(void **state)
@@ -138,20 +163,16 @@ static void what_a_constraint_over_params_forbids_fails_a_static_assert(void **s
         const struct manifest *manifest = plugin->manifest;
         size_t constraints = 0;
         for (size_t c = 0; c < manifest->constraint_count; c++) {
-            struct sample_set broken;
-            struct batch batch = {0};
+            size_t count = 0;
             if (!manifest->constraints[c].params_only)
                 continue;
             constraints++;
-            sample_broken(manifest, c, BROKEN_PER_CONSTRAINT, SEED, &broken);
-            for (size_t i = 0; i < broken.count; i++)
-                add_compile(&batch, plugin, "sm_90", sample_row(&broken, i), true);
-            finish_batch(&batch);
+            for (size_t t = 0; t < manifest->dtype_count; t++)
+                count += compile_broken(plugin, manifest->dtypes[t], c);
             /* A constraint that nothing can break would be a mistake in the manifest. */
-            if (batch.done == 0)
+            if (count == 0)
                 fail_msg(
                     "%s: nothing breaks \"%s\"", kernel_names[k], manifest->constraints[c].message);
-            sample_finish_set(&broken);
         }
         assert_true(constraints > 0);
         plugin_unref(plugin);
@@ -164,8 +185,8 @@ static void gemm_compiles_to_no_matrix_instruction(void **state)
     (void)state;
     struct plugin *plugin = kernel_load("gemm");
     for (size_t i = 0; i < plugin->manifest->default_count; i++) {
-        json_t *answer = worker_link_call(
-            &workers[0], compile_request(plugin, "compute_90", plugin->manifest->defaults[i]));
+        json_t *answer = worker_link_call(&workers[0],
+            compile_request(plugin, "f32", "compute_90", plugin->manifest->defaults[i]));
         assert_true(json_is_true(json_object_get(answer, "ok")));
         assert_true(json_is_true(json_object_get(answer, "is_ptx")));
         size_t length;
@@ -188,7 +209,7 @@ static void a_constraint_missing_from_the_manifest_is_found(void **state)
     struct plugin *plugin = kernel_load("transpose");
     /* 128 / 1 * 128 / 1 = 16384 threads: only the static_assert stops it. */
     const int64_t values[] = {1, 128, 1, 1, 1};
-    json_t *answer = worker_link_call(&workers[0], compile_request(plugin, "sm_90", values));
+    json_t *answer = worker_link_call(&workers[0], compile_request(plugin, "f32", "sm_90", values));
     assert_true(json_is_false(json_object_get(answer, "ok")));
     assert_true(json_is_true(json_object_get(answer, "static_assert")));
     assert_non_null(

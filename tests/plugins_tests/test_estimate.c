@@ -334,7 +334,7 @@ static void gemm_is_ordered_as_its_lesson_orders_it(void **state)
 static void each_kernels_whole_space_is_estimated_in_no_time(void **state)
 {
     (void)state;
-    static const char *const names[] = {"gemm", "transpose", "reduce"};
+    static const char *const names[] = {"gemm", "transpose", "reduce", "softmax"};
     struct device_info device = h200();
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         struct manifest *manifest = load_plugin(names[k]);
