@@ -1,7 +1,10 @@
 """The Python client against a stand-in daemon."""
 import os
+import select
 import sys
+import types
 import unittest
+import unittest.mock
 
 from fake_daemon import FakeDaemon, Refusal
 
@@ -69,6 +72,153 @@ class Client(unittest.TestCase):
                 with self.assertRaises(tunerd.Error) as caught:
                     client.request("jobs", timeout=0.01)
         self.assertEqual(caught.exception.code, "timeout")
+
+
+def ends_first(result):
+    """A method that ends the connection when it is called first, and then gives `result`."""
+    def handler(connection, _params):
+        handler.calls += 1
+        if handler.calls == 1:
+            connection.sock.shutdown(2)
+        return result
+    handler.calls = 0
+    return handler
+
+
+class Restart(unittest.TestCase):
+    """A daemon that goes away and comes back."""
+
+    def test_a_question_is_asked_again_and_an_order_is_not(self):
+        get, sweep = ends_first({"origin": "exact"}), ends_first({"job": "j-1"})
+        with FakeDaemon({"get": get, "sweep": sweep}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                self.assertEqual(client.get("gemm", {"M": 1}), {"origin": "exact"})
+                with self.assertRaises(tunerd.Error) as caught:
+                    client.start_sweep("gemm")
+                self.assertEqual(caught.exception.code, "io")
+                self.assertEqual(client.start_sweep("gemm"), "j-1")
+        self.assertEqual((get.calls, sweep.calls), (2, 2))
+
+    def test_a_daemon_that_stays_away_is_an_error_at_the_time_limit(self):
+        with FakeDaemon() as daemon:
+            client = tunerd.Client(daemon.path, timeout=0.2)
+            client.close()
+        with client, self.assertRaises(tunerd.Error) as caught:
+            client.kernels()
+        self.assertEqual(caught.exception.code, "no_daemon")
+
+    def test_a_sweep_is_followed_across_a_restart(self):
+        def sweep_and_end(connection, _params):
+            def after():
+                connection.notify("progress", {"job": "j-1", "done": 1, "total": 2})
+                connection.sock.shutdown(2)
+            return {"job": "j-1", "_after": after}
+
+        def watch(connection, params):
+            return {"_after": lambda: connection.notify("done", dict(params, state="done", results=[7]))}
+
+        jobs = [{"job": "j-1", "state": "running"}]
+        with FakeDaemon({"sweep": sweep_and_end, "watch": watch, "jobs": lambda _c, _p: jobs}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                events = list(client.sweep("gemm"))
+        self.assertEqual([event.get("results") for event in events], [None, [7]])
+
+    def test_a_sweep_that_ended_meanwhile_ends_with_its_row_and_a_forgotten_one_is_an_error(self):
+        def sweep_and_end(connection, _params):
+            return {"job": "j-1", "_after": lambda: connection.sock.shutdown(2)}
+
+        def watch(_connection, _params):
+            raise Refusal("not_found", "no job j-1")
+        rows = [{"job": "j-1", "state": "done", "results": [7]}]
+        with FakeDaemon({"sweep": sweep_and_end, "watch": watch, "jobs": lambda _c, _p: rows}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                self.assertEqual(list(client.sweep("gemm")), rows)
+                rows.clear()
+                with self.assertRaises(tunerd.Error) as caught:
+                    list(client.sweep("gemm"))
+        self.assertEqual(caught.exception.code, "not_found")
+
+
+def done(kernel, dtype="f32", best=True, **shape):
+    return {"job": "j-9", "state": "done", "results": [
+        {"kernel": kernel, "dtype": dtype, "shape": shape, "best": {"median_ns": 5.0} if best else None}]}
+
+
+class News(unittest.TestCase):
+    def test_only_what_was_subscribed_to_is_told(self):
+        def watch(connection, _params):
+            def after():
+                for params in (done("gemm", M=1), done("reduce", N=1), done("reduce", N=2, dtype="f16"),
+                               done("reduce", N=2, best=False), done("reduce", N=2)):
+                    connection.notify("done", params)
+            return {"_after": after}
+        with FakeDaemon({"watch": watch}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                client.subscribe("reduce", {"N": 2}, "f32")
+                news = client.next_news(timeout=20)
+                self.assertEqual((news["kernel"], news["shape"], news["dtype"]), ("reduce", {"N": 2}, "f32"))
+                self.assertIsNone(client.next_news(timeout=0.01))
+
+    def test_a_subscription_outlives_a_restart(self):
+        def watch(connection, _params):
+            watch.calls += 1
+            if watch.calls == 1:
+                return {"_after": lambda: connection.sock.shutdown(2)}
+            return {"_after": lambda: connection.notify("done", done("gemm", M=1))}
+        watch.calls = 0
+        with FakeDaemon({"watch": watch}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                client.subscribe("gemm")
+                self.assertEqual(client.next_news(timeout=20)["shape"], {"M": 1})
+
+    def test_polling_does_not_wait_and_says_that_answers_may_have_changed(self):
+        connections = []
+        with FakeDaemon({"jobs": lambda c, _p: connections.append(c) or []}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                client.jobs()
+                before = client.poll()
+                self.assertEqual(client.poll(), before)
+                connections[0].notify("progress", {"job": "j-1"})
+                connections[0].notify("done", done("gemm", M=1))
+                while client.poll() == before:
+                    select.select([client], [], [], 20)
+                self.assertEqual(client.poll(), before + 1)
+                self.assertEqual([method for method, _ in client.notifications(timeout=0.01)],
+                                 ["progress", "done"])
+
+
+class Records(unittest.TestCase):
+    ROW = {"kernel": "gemm", "shape": {"M": 1}, "config": {"BM": 64}, "median_ns": 5.0, "time": 1000}
+
+    def test_they_are_dicts_with_filters_passed_on(self):
+        with FakeDaemon({"records": lambda _c, p: [dict(self.ROW, asked=p)]}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                self.assertEqual(client.records(kernel="gemm", limit=5),
+                                 [dict(self.ROW, asked={"kernel": "gemm", "limit": 5})])
+
+    def test_a_frame_has_a_column_for_each_dim_and_param(self):
+        try:
+            import pandas
+        except ImportError:
+            pandas = types.ModuleType("pandas")
+            pandas.DataFrame = lambda rows: {key: [row[key] for row in rows] for key in rows[0]}
+            pandas.to_datetime = lambda column, unit, utc: column
+            sys.modules["pandas"] = pandas
+            self.addCleanup(sys.modules.pop, "pandas")
+        with FakeDaemon({"records": lambda _c, _p: [self.ROW, self.ROW]}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                for frame in (client.records_frame(), client.records(as_frame=True)):
+                    self.assertEqual(list(frame["shape.M"]), [1, 1])
+                    self.assertEqual(list(frame["config.BM"]), [64, 64])
+                    self.assertNotIn("config", frame)
+
+    def test_without_pandas_a_frame_is_an_error_that_says_so(self):
+        with FakeDaemon({"records": lambda _c, _p: []}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                with unittest.mock.patch.dict(sys.modules, {"pandas": None}):
+                    with self.assertRaises(tunerd.Error) as caught:
+                        client.records_frame()
+        self.assertIn("need pandas", str(caught.exception))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,177 @@
+"""The CUDA driver by ctypes: loads code and launches it in the context that is current.
+
+Only the driver's library is needed (libcuda.so.1), neither toolkit nor compiler. A folder in
+TUNE_CUDA_DIR is looked through first, as the daemon's workers do."""
+from __future__ import annotations
+
+import base64
+import ctypes
+import os
+import threading
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .client import Error, Json
+
+_ATTRIBUTE_CC_MAJOR, _ATTRIBUTE_CC_MINOR = 75, 76
+_FUNCTION_MAX_DYNAMIC_SHARED = 8
+
+#: ctypes of scalar arguments
+SCALARS: Dict[str, Any] = {
+    "f64": ctypes.c_double, "f32": ctypes.c_float,
+    "i64": ctypes.c_int64, "i32": ctypes.c_int32, "i16": ctypes.c_int16, "i8": ctypes.c_int8,
+    "u64": ctypes.c_uint64, "u32": ctypes.c_uint32, "u16": ctypes.c_uint16, "u8": ctypes.c_uint8}
+
+_HANDLE, _POINTER = ctypes.c_void_p, ctypes.c_uint64
+_U32, _INT, _SIZE = ctypes.c_uint, ctypes.c_int, ctypes.c_size_t
+_OUT = ctypes.POINTER
+_PROTOTYPES: Dict[str, Sequence[Any]] = {
+    "cuInit": [_U32],
+    "cuDriverGetVersion": [_OUT(_INT)],
+    "cuCtxGetCurrent": [_OUT(_HANDLE)],
+    "cuCtxGetDevice": [_OUT(_INT)],
+    "cuDeviceGetAttribute": [_OUT(_INT), _INT, _INT],
+    "cuDeviceGetName": [ctypes.c_char_p, _INT, _INT],
+    "cuModuleLoadData": [_OUT(_HANDLE), ctypes.c_char_p],
+    "cuModuleGetFunction": [_OUT(_HANDLE), _HANDLE, ctypes.c_char_p],
+    "cuFuncSetAttribute": [_HANDLE, _INT, _INT],
+    "cuLaunchKernel": [_HANDLE] + [_U32] * 7 + [_HANDLE, _OUT(_HANDLE), _OUT(_HANDLE)],
+    "cuMemsetD8Async": [_POINTER, ctypes.c_ubyte, _SIZE, _HANDLE],
+    "cuGetErrorName": [_INT, _OUT(ctypes.c_char_p)],
+    "cuGetErrorString": [_INT, _OUT(ctypes.c_char_p)],
+}
+
+
+class Driver:
+    """libcuda. One is enough for a process: driver()."""
+
+    def __init__(self) -> None:
+        self._library = _open_library()
+        self._functions: Dict[str, Any] = {}
+        for name, arguments in _PROTOTYPES.items():
+            function = getattr(self._library, name)
+            function.argtypes = arguments
+            function.restype = ctypes.c_int
+            self._functions[name] = function
+        self.call("cuInit", 0)
+        version = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(version))
+        self.version = version.value  #: 13000 for CUDA 13.0
+        self._modules: Dict[Tuple[int, str], Dict[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = self._functions[name](*arguments)
+        if code != 0:
+            raise Error("io", "%s failed: %s" % (name, self._error_text(code)))
+
+    def _error_text(self, code: int) -> str:
+        texts = []
+        for name in ("cuGetErrorName", "cuGetErrorString"):
+            text = ctypes.c_char_p()
+            if self._functions[name](code, ctypes.byref(text)) == 0 and text.value:
+                texts.append(text.value.decode())
+        return ": ".join(texts) or "error %d" % code
+
+    def _context(self) -> int:
+        context = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(context))
+        if not context.value:
+            raise Error("no_device", "no CUDA context is current in this thread: put an array on the "
+                        "GPU first")
+        return context.value
+
+    def device(self) -> Tuple[str, int]:
+        """Name and compute capability (90 for 9.0) of the current context's GPU."""
+        self._context()
+        ordinal, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self.call("cuCtxGetDevice", ctypes.byref(ordinal))
+        self.call("cuDeviceGetAttribute", ctypes.byref(major), _ATTRIBUTE_CC_MAJOR, ordinal)
+        self.call("cuDeviceGetAttribute", ctypes.byref(minor), _ATTRIBUTE_CC_MINOR, ordinal)
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, len(name), ordinal)
+        return name.value.decode(), 10 * major.value + minor.value
+
+    def functions(self, answer: Json) -> Dict[str, int]:
+        """Loads the code of an answer of get(cubin=True) into the current context, once, and returns
+        its kernels by entry. Code stays loaded until the context ends."""
+        key = (self._context(), answer["cubin"])
+        with self._lock:
+            if key not in self._modules:
+                self._modules[key] = self._load(answer)
+            return self._modules[key]
+
+    def _load(self, answer: Json) -> Dict[str, int]:
+        self._check_fit(answer)
+        module = ctypes.c_void_p()
+        image = base64.b64decode(answer["cubin"]) + b"\0"  # PTX is text and ends with a NUL
+        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        functions = {}
+        for entry, symbol in answer["names"].items():
+            function = ctypes.c_void_p()
+            self.call("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
+            assert function.value
+            functions[entry] = function.value
+        for launch in answer["launches"]:
+            if launch.get("shared_bytes", 0) > 0:
+                self.call("cuFuncSetAttribute", functions[launch["entry"]],
+                          _FUNCTION_MAX_DYNAMIC_SHARED, launch["shared_bytes"])
+        return functions
+
+    def _check_fit(self, answer: Json) -> None:
+        """A cubin runs on GPUs of its major version from its minor version on, and needs a driver of
+        the compiler's major version; PTX needs a driver as new as the compiler."""
+        name, sm = self.device()
+        made_for, is_ptx = answer["sm"], bool(answer.get("via_ptx"))
+        if sm < made_for or (not is_ptx and sm // 10 != made_for // 10):
+            raise Error("no_device", "the code of %s was made for sm_%d and does not run on this %s "
+                        "(sm_%d): ask with gpu= or arch= of this GPU"
+                        % (answer["kernel"], made_for, name, sm))
+        needed = _version_of(answer.get("min_driver"))
+        if needed and (self.version < needed if is_ptx else self.version // 1000 < needed // 1000):
+            raise Error("no_device", "the code of %s was compiled by CUDA %s and this driver is for "
+                        "%d.%d: install a newer driver, or an older NVRTC where the daemon runs"
+                        % (answer["kernel"], answer["min_driver"], self.version // 1000,
+                           self.version % 1000 // 10))
+
+    def launch(self, function: int, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
+               stream: int, arguments: Any) -> None:
+        """Queues a kernel. `arguments` is an array of pointers to the arguments' values, which are
+        copied."""
+        self.call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+
+    def memset(self, address: int, byte: int, count: int, stream: int) -> None:
+        """Queues a memset of `count` bytes."""
+        self.call("cuMemsetD8Async", address, byte, count, stream)
+
+
+def _open_library() -> ctypes.CDLL:
+    places = [os.path.join(folder, "libcuda.so.1")
+              for folder in os.environ.get("TUNE_CUDA_DIR", "").split(":") if folder]
+    reason: Optional[OSError] = None
+    for name in places + ["libcuda.so.1"]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            reason = error
+    raise Error("no_device", "no CUDA driver: %s" % reason)
+
+
+def _version_of(text: Optional[str]) -> int:
+    """13000 of "13.0"; 0 of what is no version."""
+    try:
+        major, minor = (text or "").split(".")[:2]
+        return int(major) * 1000 + int(minor) * 10
+    except ValueError:
+        return 0
+
+
+_driver: List[Driver] = []
+_driver_lock = threading.Lock()
+
+
+def driver() -> Driver:
+    """The process's driver. Error("no_device") where there is none."""
+    with _driver_lock:
+        if not _driver:
+            _driver.append(Driver())
+        return _driver[0]

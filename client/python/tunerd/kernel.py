@@ -1,0 +1,359 @@
+"""Calling a tuned kernel on PyTorch tensors or CuPy arrays as if it were a function.
+
+    softmax = tunerd.Kernel(client, "softmax")
+    y = softmax(x)                       # x: a tensor or array on the GPU
+    softmax(x, out=y)                    # into memory of yours
+
+    gemm = tunerd.Kernel(client, "gemm")
+    C = gemm(A, B)                       # M, N and K follow from the shapes of A and B
+
+The first call for a shape asks the daemon for the best launch and its code and loads it; the later
+ones only launch, on the current stream, without waiting for the GPU.
+
+Which array is which: those given are the kernel's buffers of role "in" and "inout" in the order of
+its manifest (client.describe(name)["buffers"]); "out" ones are allocated, or given as `out`; scratch
+is allocated. Arrays are contiguous, of the buffer's dtype, on one GPU, and begin at an address that is
+a multiple of 16.
+
+Which shape: where a buffer's count is a product of dims, "M * N", these are the array's last axes, and
+all axes before them count into the first: softmax of a [B][H][S][S] tensor has M = B*H*S, N = S. Where
+the counts do not say it, `dims` does: kernel(x, dims={"N": 7}).
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import threading
+from types import ModuleType
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import driver as driver_module
+from .client import Client, Error, Json, Shape
+
+_ALIGNMENT = 16  # bytes: the widest access of a kernel
+_PRODUCT = re.compile(r"\s*\w+\s*(\*\s*\w+\s*)*")
+
+DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+          "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
+          "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8"}
+NAMES = {code: name for name, code in DTYPES.items()}
+_STORED_AS = {"tf32": "f32"}  # dtypes whose elements lie in memory as another
+
+
+def library_of(array: Any) -> ModuleType:
+    """tunerd.torch or tunerd.cupy: how to handle this array."""
+    origin = type(array).__module__.partition(".")[0]
+    if origin == "torch":
+        from . import torch
+        return torch
+    if origin == "cupy":
+        from . import cupy
+        return cupy
+    raise Error("invalid_request", "a %s is neither a PyTorch tensor nor a CuPy array"
+                % type(array).__name__)
+
+
+class _Buffer(NamedTuple):
+    """A buffer as the manifest has it."""
+    name: str
+    dtype: str                    # "T": the swept one
+    role: str
+    size: str                     # elements, an expression
+    factors: Optional[List[str]]  # dims and numbers whose product `size` is; None: it is none
+
+
+class _Launch(NamedTuple):
+    function: int
+    grid: Sequence[int]
+    block: Sequence[int]
+    shared_bytes: int
+    repeat: int
+    values: List[Tuple[Any, str]]  # (ctypes value, buffer or scalar) to fill in before a launch
+    arguments: Any                 # array of pointers to all values
+    keep: List[Any]                # all values: `arguments` points to them
+
+
+class _Memset(NamedTuple):
+    buffer: str
+    byte: int
+    size: int  # bytes
+
+
+class _Plan(NamedTuple):
+    """All that a call does for one shape, dtype and device."""
+    answer: Json
+    steps: List[Union[_Launch, _Memset]]
+    inputs: List[_Buffer]
+    outputs: List[Tuple[_Buffer, Tuple[int, ...], str]]  # with shape and dtype of what is allocated
+    scratch: List[Tuple[str, int]]  # (name, bytes)
+    absent: List[str]               # buffers that this configuration does not need
+
+
+class Kernel:
+    """See the head of this module.
+
+    dtype    the swept dtype where the arrays do not tell ("tf32"); None: that of the arrays
+    policy   as in Client.get. With "tune" a call takes up a better configuration once the sweep
+             behind it has ended; else refresh() asks anew
+    session  as in Client.get"""
+
+    def __init__(self, client: Client, name: str, *, dtype: Optional[str] = None,
+                 mode: Optional[str] = None, policy: str = "nearest",
+                 session: Optional[str] = None) -> None:
+        manifest = client.describe(name)
+        self.name = name
+        self._client = client
+        self._dtype, self._mode, self._policy, self._session = dtype, mode, policy, session
+        self._dims: List[str] = [dim["name"] for dim in manifest["dims"]]
+        self._dtypes: List[str] = manifest["dtypes"]
+        self._buffers = [self._buffer_of(buffer) for buffer in manifest["buffers"]]
+        self._inputs = [b for b in self._buffers if b.role in ("in", "inout")]
+        self._plans: Dict[Any, _Plan] = {}
+        self._generation = client.generation
+        self._lock = threading.Lock()
+
+    def refresh(self) -> None:
+        """Asks the daemon again at the next call for each shape."""
+        with self._lock:
+            self._plans.clear()
+
+    def answer(self, *arrays: Any, dims: Optional[Shape] = None) -> Json:
+        """The answer of get() that a call with these arrays uses; loads it if need be."""
+        library = library_of(arrays[0])
+        with self._lock, library.on_device_of(arrays[0]):
+            return self._plan(library, arrays, dims).answer
+
+    def __call__(self, *arrays: Any, out: Any = None, dims: Optional[Shape] = None,
+                 scalars: Optional[Mapping[str, Union[int, float]]] = None) -> Any:
+        """Launches. `out`: an array, or a dict by buffer name where there are several outputs;
+        `scalars`: values of arguments that the manifest leaves to the caller. Returns the "out" and
+        "inout" arrays: one alone, several as a tuple."""
+        if not arrays:
+            raise Error("invalid_request", "%s takes its arrays as arguments: %s"
+                        % (self.name, self._input_names()))
+        library = library_of(arrays[0])
+        with self._lock, library.on_device_of(arrays[0]):
+            plan = self._plan(library, arrays, dims)
+            return self._run(library, plan, arrays, out, scalars or {})
+
+    # --- the manifest -----------------------------------------------------------------------------
+
+    def _buffer_of(self, buffer: Json) -> _Buffer:
+        size = str(buffer["count"])
+        factors = None
+        if _PRODUCT.fullmatch(size):
+            factors = [factor.strip() for factor in size.split("*")]
+            if not all(factor.isdigit() or factor in self._dims for factor in factors):
+                factors = None
+        return _Buffer(buffer["name"], buffer["dtype"], buffer["role"], size, factors)
+
+    def _input_names(self) -> str:
+        return ", ".join(buffer.name for buffer in self._inputs)
+
+    # --- what the arrays say ----------------------------------------------------------------------
+
+    def _swept_dtype(self, library: ModuleType, arrays: Sequence[Any]) -> str:
+        if self._dtype:
+            return self._dtype
+        for buffer, array in zip(self._inputs, arrays):
+            if buffer.dtype == "T":
+                dtype: str = library.dtype_of(array)
+                if dtype not in self._dtypes:
+                    raise Error("invalid_request", "%s is %s; %s is made for %s"
+                                % (buffer.name, dtype, self.name, ", ".join(self._dtypes)))
+                return dtype
+        return self._dtypes[0]
+
+    def _shape_of(self, arrays: Sequence[Any], dims: Optional[Shape]) -> Dict[str, int]:
+        """The dims, from `dims` and the arrays' shapes, which must agree."""
+        found = {name: (value, "dims") for name, value in (dims or {}).items()}
+        for buffer, array in zip(self._inputs, arrays):
+            if buffer.factors is None:
+                continue
+            axes = _last_axes(buffer, tuple(array.shape))
+            for name, value in zip(buffer.factors, axes):
+                if name.isdigit():
+                    found.setdefault(name, (int(name), "the manifest"))
+                if found.setdefault(name, (value, buffer.name))[0] != value:
+                    raise Error("invalid_request", "%s has %s = %d, but %s says %d"
+                                % (buffer.name, name, value, found[name][1], found[name][0]))
+        missing = [name for name in self._dims if name not in found]
+        if missing:
+            raise Error("invalid_request", "the shapes of %s do not tell %s: give dims={...}"
+                        % (self._input_names(), ", ".join(missing)))
+        return {name: found[name][0] for name in self._dims}
+
+    def _plan(self, library: ModuleType, arrays: Sequence[Any], dims: Optional[Shape]) -> _Plan:
+        if self._policy == "tune" and self._client.poll() != self._generation:
+            self._generation = self._client.generation
+            self._plans.clear()
+        key = (library.device_of(arrays[0]), tuple(sorted(dims.items())) if dims else None,
+               *((tuple(array.shape), array.dtype) for array in arrays))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._make_plan(library, arrays, dims)
+        return plan
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    def _make_plan(self, library: ModuleType, arrays: Sequence[Any],
+                   dims: Optional[Shape]) -> _Plan:
+        if len(arrays) != len(self._inputs):
+            raise Error("invalid_request", "%s takes %d arrays (%s), not %d"
+                        % (self.name, len(self._inputs), self._input_names(), len(arrays)))
+        driver = driver_module.driver()
+        gpu, sm = driver.device()
+        shape = self._shape_of(arrays, dims)
+        dtype = self._swept_dtype(library, arrays)
+        answer = self._client.get(self.name, shape, dtype=dtype, mode=self._mode, gpu=gpu,
+                                  arch="sm_%d" % sm if sm else "cpu", policy=self._policy,
+                                  session=self._session, cubin=True)
+        functions = driver.functions(answer)
+        sizes = {buffer["name"]: buffer["bytes"] for buffer in answer["buffers"]}
+        for buffer, array in zip(self._inputs, arrays):
+            self._check_input(library, buffer, array, dtype, sizes[buffer.name])
+        outputs = []
+        for buffer in self._buffers:
+            if buffer.role == "out":
+                stored = _stored(buffer, dtype)
+                outputs.append((buffer, self._out_shape(buffer, arrays, shape,
+                                                        sizes[buffer.name], stored), stored))
+        return _Plan(answer=answer, steps=[_step_of(launch, functions, sizes)
+                                           for launch in answer["launches"]],
+                     inputs=self._inputs, outputs=outputs,
+                     scratch=[(b.name, sizes[b.name]) for b in self._buffers
+                              if b.role == "scratch" and sizes[b.name] > 0],
+                     absent=[b.name for b in self._buffers if sizes[b.name] == 0])
+
+    def _check_input(self, library: ModuleType, buffer: _Buffer, array: Any, dtype: str,
+                     size: int) -> None:
+        stored = _stored(buffer, dtype)
+        if library.dtype_of(array) != stored:
+            raise Error("invalid_request", "%s is %s; %s of dtype %s takes %s"
+                        % (buffer.name, library.dtype_of(array), self.name, dtype, stored))
+        count = math.prod(array.shape)
+        if count * _bytes_of(stored) != size:
+            raise Error("invalid_request", "%s has %d elements; %s of this shape takes %d (%s)"
+                        % (buffer.name, count, self.name, size // _bytes_of(stored), buffer.size))
+
+    def _out_shape(self, buffer: _Buffer, arrays: Sequence[Any], shape: Dict[str, int], size: int,
+                   stored: str) -> Tuple[int, ...]:
+        """That of an input with the same count, else the dims of its own, else one axis."""
+        for given, array in zip(self._inputs, arrays):
+            if given.factors is not None and given.factors == buffer.factors:
+                return tuple(array.shape)
+        if buffer.factors is not None:
+            return tuple(int(f) if f.isdigit() else shape[f] for f in buffer.factors)
+        return (size // _bytes_of(stored),)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def _run(self, library: ModuleType, plan: _Plan, arrays: Sequence[Any], out: Any,
+             scalars: Mapping[str, Union[int, float]]) -> Any:
+        values: Dict[str, Any] = dict(scalars)
+        for buffer, array in zip(plan.inputs, arrays):
+            values[buffer.name] = _address(library, buffer.name, array, arrays[0])
+        results = self._outputs(library, plan, arrays, out, values)
+        scratch = [library.empty(arrays[0], (count,), "u8") for _, count in plan.scratch]
+        for (name, _), memory in zip(plan.scratch, scratch):
+            values[name] = _address(library, name, memory, arrays[0])
+        for name in plan.absent:
+            values[name] = 0
+        driver, stream = driver_module.driver(), library.stream_of(arrays[0])
+        for step in plan.steps:
+            if isinstance(step, _Memset):
+                driver.memset(values[step.buffer], step.byte, step.size, stream)
+                continue
+            for value, name in step.values:
+                if name not in values:
+                    raise Error("invalid_request", "%s needs the value of %s: give scalars={...}"
+                                % (self.name, name))
+                value.value = values[name]
+            for _ in range(step.repeat):
+                driver.launch(step.function, step.grid, step.block, step.shared_bytes, stream,
+                              step.arguments)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _outputs(self, library: ModuleType, plan: _Plan, arrays: Sequence[Any], out: Any,
+                 values: Dict[str, Any]) -> List[Any]:
+        """Allocates or checks the outputs and adds their addresses; what the call returns."""
+        given = out if isinstance(out, dict) else {}
+        if out is not None and not isinstance(out, dict):
+            if len(plan.outputs) != 1:
+                raise Error("invalid_request", "%s has %d outputs: give out={name: array}"
+                            % (self.name, len(plan.outputs)))
+            given = {plan.outputs[0][0].name: out}
+        results = [a for b, a in zip(plan.inputs, arrays) if b.role == "inout"]
+        for buffer, shape, stored in plan.outputs:
+            array = given.get(buffer.name)
+            if array is None:
+                array = library.empty(arrays[0], shape, stored)
+            elif library.dtype_of(array) != stored or math.prod(array.shape) != math.prod(shape):
+                raise Error("invalid_request", "%s must be %s with %d elements, not %s with %d"
+                            % (buffer.name, stored, math.prod(shape), library.dtype_of(array),
+                               math.prod(array.shape)))
+            address = _address(library, buffer.name, array, arrays[0])
+            if address in values.values():
+                raise Error("invalid_request", "%s is one of the inputs too: give it memory of its own"
+                            % buffer.name)
+            values[buffer.name] = address
+            results.append(array)
+        return results
+
+
+def _last_axes(buffer: _Buffer, shape: Tuple[int, ...]) -> Tuple[int, ...]:
+    """As many axes as the buffer has factors, the first standing for all before it."""
+    assert buffer.factors is not None
+    count = len(buffer.factors)
+    if len(shape) < count:
+        raise Error("invalid_request", "%s has %d axes; it takes %d or more: [%s]"
+                    % (buffer.name, len(shape), count, "][".join(buffer.factors)))
+    first = len(shape) - count + 1
+    return (math.prod(shape[:first]), *shape[first:])
+
+
+def _stored(buffer: _Buffer, dtype: str) -> str:
+    own = dtype if buffer.dtype == "T" else buffer.dtype
+    return _STORED_AS.get(own, own)
+
+
+def _bytes_of(dtype: str) -> int:
+    return int(dtype.lstrip("biuf")) // 8
+
+
+def _address(library: ModuleType, name: str, array: Any, first: Any) -> int:
+    if library.device_of(array) != library.device_of(first):
+        raise Error("invalid_request", "%s is not on the GPU that the first array is on" % name)
+    if not library.is_contiguous(array):
+        raise Error("invalid_request", "%s is not contiguous: pass a contiguous copy" % name)
+    address: int = library.address_of(array)
+    if address % _ALIGNMENT:
+        raise Error("invalid_request", "%s begins in the midst of %d bytes: pass a copy, which begins "
+                    "where memory was allocated" % (name, _ALIGNMENT))
+    return address
+
+
+def _step_of(launch: Json, functions: Dict[str, int], sizes: Dict[str, int]) -> \
+        Union[_Launch, _Memset]:
+    if "memset" in launch:
+        return _Memset(launch["memset"], launch["byte"], sizes[launch["memset"]])
+    if launch.get("cluster") or launch.get("cooperative"):
+        raise Error("invalid_request", "%s is launched in clusters or cooperatively, which this package "
+                    "cannot do: use libtune's tune_cuda.h" % launch["entry"])
+    keep: List[Any] = []
+    values: List[Tuple[Any, str]] = []
+    for argument in launch["args"]:
+        kind = argument["kind"]
+        if kind == "tensor_map":
+            raise Error("invalid_request", "%s takes a tensor map, which this package cannot make: use "
+                        "libtune's tune_cuda.h" % launch["entry"])
+        value = ctypes.c_uint64() if kind == "buffer" else driver_module.SCALARS[argument["type"]]()
+        if kind == "buffer" or "value" not in argument:
+            values.append((value, argument["name"]))
+        else:
+            value.value = argument["value"]
+        keep.append(value)
+    pointers = (ctypes.c_void_p * len(keep))(*(ctypes.addressof(value) for value in keep))
+    return _Launch(functions[launch["entry"]], launch["grid"], launch["block"],
+                   launch["shared_bytes"], launch.get("repeat", 1), values, pointers, keep)

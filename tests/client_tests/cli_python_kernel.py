@@ -1,0 +1,243 @@
+"""tunerd.Kernel on the emulator: a real daemon, real code, stand-ins for PyTorch's and CuPy's arrays."""
+import base64
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from fake_daemon import FakeDaemon
+
+SOURCE = os.environ["TUNE_SOURCE_DIR"]
+BUILD = os.environ["TUNE_BUILD_DIR"]
+os.environ["TUNE_CUDA_DIR"] = os.path.join(BUILD, "lib", "tunerd", "emulator")
+sys.path.insert(0, os.path.join(SOURCE, "client", "python"))
+import tunerd
+from tunerd import driver
+import fake_arrays
+from fake_arrays import Tensor, ndarray
+
+INF, NAN = math.inf, math.nan
+#: relative error of an element that its type explains
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+VARIANTS = {  # variant -> (its configuration, a shape that it can do)
+    "naive": ({"THREADS": 1, "ROWS": 128, "ITEMS": 1, "VEC": 1, "SPLIT": 1}, (5, 600)),
+    "registers": ({"THREADS": 64, "ROWS": 1, "ITEMS": 16, "VEC": 2, "SPLIT": 1}, (5, 600)),
+    "shared": ({"THREADS": 64, "ROWS": 1, "ITEMS": 4, "VEC": 2, "SPLIT": 1}, (5, 600)),
+    "online": ({"THREADS": 64, "ROWS": 1, "ITEMS": 4, "VEC": 2, "SPLIT": 1}, (5, 600)),
+    "split": ({"THREADS": 64, "ROWS": 1, "ITEMS": 2, "VEC": 2, "SPLIT": 4}, (5, 600))}
+
+
+def softmax(row):
+    """As PyTorch's, in double precision."""
+    if any(math.isnan(v) for v in row) or max(row) in (INF, -INF):
+        return [NAN] * len(row)
+    powers = [math.exp(v - max(row)) for v in row]
+    return [p / sum(powers) for p in powers]
+
+
+def special_row(kind, count):
+    row = [random.uniform(-50, 50) for _ in range(count)]
+    if kind == "nan":
+        row[count // 2] = NAN
+    elif kind == "inf":
+        row[3] = INF
+    elif kind == "some -inf":
+        # Among them all that one thread sees first.
+        row[:count // 2] = [-INF] * (count // 2)
+    elif kind == "all -inf":
+        row = [-INF] * count
+    elif kind == "large":
+        row = [v * 1000 for v in row]
+    return row
+
+
+class Kernels(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="tunerd_py_")
+        cls.write_variants()
+        cls.path = os.path.join(cls.folder, "s")
+        cls.log = open(os.path.join(cls.folder, "log"), "w")
+        cls.daemon = subprocess.Popen(
+            [os.path.join(BUILD, "bin", "tunerd"), "--foreground", "--emulate", "--socket", cls.path,
+             "--db", os.path.join(cls.folder, "db"), "--plugins", os.path.join(cls.folder, "plugins")],
+            env=dict(os.environ, TUNE_LOCK_DIR=cls.folder), stderr=cls.log)
+        try:
+            cls.client = cls.connect()
+            cls.wait_until_ready()
+            fake_arrays.install(driver.driver()._library)
+        except BaseException:
+            cls.tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.send_signal(signal.SIGTERM)
+        cls.daemon.wait()
+        cls.log.close()
+        shutil.rmtree(cls.folder)
+
+    @classmethod
+    def write_variants(cls):
+        """The kernel once for each variant: a plugin whose default is that one."""
+        with open(os.path.join(SOURCE, "plugins", "softmax", "softmax.json")) as file:
+            manifest = json.load(file)
+        for variant, (config, _) in VARIANTS.items():
+            name = "softmax_" + variant
+            os.makedirs(os.path.join(cls.folder, "plugins", name))
+            own = dict(manifest, name=name,
+                       default=[dict(config, VARIANT=variant, MIN_BLOCKS=1)] + manifest["default"])
+            with open(os.path.join(cls.folder, "plugins", name, name + ".json"), "w") as file:
+                json.dump(own, file)
+            for source in ("softmax.cu", "small_floats.cuh", "common.cuh"):
+                shutil.copy(os.path.join(SOURCE, "kernels_src", source),
+                            os.path.join(cls.folder, "plugins", name))
+
+    @classmethod
+    def connect(cls):
+        limit = time.monotonic() + 30
+        while True:
+            try:
+                return tunerd.Client(cls.path)
+            except tunerd.Error:
+                if cls.daemon.poll() is not None or time.monotonic() > limit:
+                    with open(os.path.join(cls.folder, "log")) as file:
+                        raise AssertionError("no daemon: " + file.read())
+
+    @classmethod
+    def wait_until_ready(cls):
+        limit = time.monotonic() + 30
+        while not cls.client.request("ping")["ready"]:
+            assert time.monotonic() < limit, "the daemon does not become ready"
+
+    def check_rows(self, dtype, got, values, columns, what):
+        self.assertEqual(len(got), len(values))
+        for at in range(0, len(values), columns):
+            for y, p in zip(got[at:at + columns], softmax(values[at:at + columns])):
+                if math.isnan(p):
+                    self.assertTrue(math.isnan(y), "%s: %r where NaN is due" % (what, y))
+                else:
+                    self.assertLessEqual(abs(y - p), TOLERANCE[dtype] * p + 6e-8, what)
+
+    def test_leading_axes_are_rows_and_every_dtype_is_taken(self):
+        kernel = tunerd.Kernel(self.client, "softmax")
+        for dtype in TOLERANCE:
+            values = fake_arrays.unpack(dtype, fake_arrays.pack(
+                dtype, [random.uniform(-4, 4) for _ in range(2 * 3 * 5 * 33)]))
+            y = kernel(Tensor(dtype, (2, 3, 5, 33), values))
+            self.assertEqual((y.shape, y.name), ((2, 3, 5, 33), dtype))
+            self.check_rows(dtype, y.tolist(), values, 33, dtype)
+        answer = kernel.answer(Tensor("bfloat16", (7, 9)))
+        self.assertEqual((answer["dtype"], answer["shape"]), ("bf16", {"M": 7, "N": 9}))
+
+    def test_special_values_pass_through_every_variant_as_they_do_in_pytorch(self):
+        kinds = ("nan", "inf", "some -inf", "all -inf", "large")
+        for variant, (config, (rows, columns)) in VARIANTS.items():
+            kernel = tunerd.Kernel(self.client, "softmax_" + variant)
+            self.assertEqual(len(kinds), rows)
+            values = [fake_arrays.unpack("float32", fake_arrays.pack("float32", special_row(k, columns)))
+                      for k in kinds]
+            flat = [v for row in values for v in row]
+            x = Tensor("float32", (rows, columns), flat)
+            self.assertEqual(kernel.answer(x)["config"]["VARIANT"], variant)
+            self.check_rows("float32", kernel(x).tolist(), flat, columns, variant)
+
+    def test_dims_follow_from_two_arrays_and_out_is_used(self):
+        a, b = [float(i % 7) for i in range(6 * 5)], [float(i % 5) for i in range(5 * 4)]
+        A, B, C = Tensor("float32", (2, 3, 5), a), Tensor("float32", (5, 4), b), Tensor("float32", (6, 4))
+        kernel = tunerd.Kernel(self.client, "gemm")
+        self.assertIs(kernel(A, B, out=C), C)
+        self.assertEqual(C.tolist(), [sum(a[5 * i + k] * b[4 * k + j] for k in range(5))
+                                      for i in range(6) for j in range(4)])
+        self.assertEqual(kernel(A, B).shape, (6, 4))
+
+    def test_scratch_and_several_launches(self):
+        y = tunerd.Kernel(self.client, "reduce")(Tensor("float32", (10, 100), [0.5] * 1000))
+        self.assertEqual((y.shape, y.tolist()), ((1,), [500.0]))
+
+    def test_an_output_has_the_shape_of_its_count(self):
+        y = tunerd.Kernel(self.client, "transpose")(Tensor("float32", (2, 3), [1, 2, 3, 4, 5, 6]))
+        self.assertEqual((y.shape, y.tolist()), ((3, 2), [1, 4, 2, 5, 3, 6]))
+
+    def test_cupy_arrays(self):
+        values = [random.uniform(-1, 1) for _ in range(4 * 10)]
+        y = tunerd.Kernel(self.client, "softmax")(ndarray("float32", (4, 10), values))
+        self.assertIsInstance(y, ndarray)
+        self.check_rows("float32", y.tolist(), values, 10, "cupy")
+
+    def test_an_answer_becomes_a_cupy_module_and_no_file_stays(self):
+        from tunerd import cupy
+        answer = self.client.get("softmax", {"M": 4, "N": 10}, cubin=True)
+        module = cupy.raw_module(answer)
+        self.assertEqual(module.code, base64.b64decode(answer["cubin"]))
+        self.assertEqual(sorted(module.functions), sorted(answer["names"].values()))
+        self.assertFalse(os.path.exists(module.path))
+
+    def test_what_does_not_fit_is_refused_with_a_reason(self):
+        kernel = tunerd.Kernel(self.client, "softmax")
+        gemm = tunerd.Kernel(self.client, "gemm")
+        x = Tensor("float32", (4, 8), [0.0] * 32)
+        strided = Tensor("float32", (4, 8))
+        strided.strided = True
+        cases = [
+            (lambda: kernel(), "arrays as arguments: x"),
+            (lambda: kernel([1.0]), "list is neither"),
+            (lambda: kernel(x, x), "takes 1 arrays (x), not 2"),
+            (lambda: kernel(Tensor("float32", (8,))), "[M][N]"),
+            (lambda: kernel(Tensor("int64", (4, 8))), "x is i64; softmax is made for f32, f16, bf16"),
+            (lambda: kernel(Tensor("float32", (4, 8), on="cpu")), "move it to the GPU"),
+            (lambda: kernel(strided), "not contiguous"),
+            (lambda: kernel(Tensor("float32", (4, 8), offset=4)), "begins in the midst of 16 bytes"),
+            (lambda: kernel(x, out=x), "one of the inputs"),
+            (lambda: kernel(x, out=Tensor("float16", (4, 8))), "must be f32 with 32 elements"),
+            (lambda: kernel(x, out=Tensor("float32", (4, 9))), "must be f32 with 32 elements"),
+            (lambda: kernel(x, dims={"M": 3}), "x has M = 4, but dims says 3"),
+            (lambda: gemm(x, Tensor("float32", (7, 2))), "B has K = 7, but A says 8"),
+        ]
+        for call, words in cases:
+            with self.assertRaises(tunerd.Error) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+
+    def test_code_for_another_gpu_or_a_newer_driver_is_not_loaded(self):
+        answer = self.client.get("softmax", {"M": 4, "N": 11}, cubin=True)
+        for change, words in (({"sm": 90}, "made for sm_90"),
+                              ({"min_driver": "99.1"}, "compiled by CUDA 99.1")):
+            with self.assertRaises(tunerd.Error) as caught:
+                driver.driver()._load(dict(answer, **change))
+            self.assertIn(words, str(caught.exception))
+
+    def test_with_policy_tune_the_end_of_a_sweep_is_taken_up(self):
+        manifest = self.client.describe("softmax")
+        connections = []
+
+        def get(connection, params):
+            connections.append(connection)
+            params = {k: v for k, v in params.items() if k not in ("kernel", "shape", "policy")}
+            return self.client.get("softmax", {"M": 4, "N": 8}, **params)
+        with FakeDaemon({"describe": lambda _c, _p: manifest, "get": get}) as daemon:
+            with tunerd.Client(daemon.path) as client:
+                kernel = tunerd.Kernel(client, "softmax", policy="tune")
+                x = Tensor("float32", (4, 8), [0.0] * 32)
+                kernel(x)
+                kernel(x)
+                self.assertEqual(len(daemon.asked("get")), 1)
+                connections[0].notify("done", {"job": "j-1", "state": "done", "results": []})
+                limit = time.monotonic() + 30
+                while len(daemon.asked("get")) == 1 and time.monotonic() < limit:
+                    self.assertEqual(kernel(x).tolist(), [0.125] * 32)
+                self.assertEqual(len(daemon.asked("get")), 2)
+                kernel.refresh()
+                kernel(x)
+                self.assertEqual(len(daemon.asked("get")), 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
