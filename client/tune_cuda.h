@@ -487,7 +487,7 @@ static inline int tune_cuda_keep_dims(struct tune_cuda_plan *plan, const struct 
 static inline int tune_cuda_fill_plan(struct tune_kernel *kernel, struct tune_cuda_plan *plan,
     const struct tune_cuda_place *place, const struct tune_cubin *cubin, struct tune_error *err)
 {
-    CUmodule module;
+    CUmodule module = NULL;
     struct tune_answer_info info;
     tune_answer_info(plan->answer, &info);
     plan->code = cubin->bytes;
