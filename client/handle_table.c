@@ -52,16 +52,17 @@ bool handle_table_is_ours(const struct handle_table *table)
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
-/* Appends a text with its NUL; false when it does not fit. */
+/* Appends a text with its NUL; false when it does not fit. Names are short: a loop is quicker than
+ * measuring and copying. */
 static bool add_text(char *bytes, size_t *used, const char *text)
 {
-    size_t length = text ? strlen(text) : 0;
-    if (*used + length + 1 > KEY_BYTES)
+    size_t at = *used;
+    while (text != NULL && *text != '\0' && at < KEY_BYTES)
+        bytes[at++] = *text++;
+    if (at >= KEY_BYTES)
         return false;
-    if (length > 0)
-        memcpy(bytes + *used, text, length);
-    bytes[*used + length] = '\0';
-    *used += length + 1;
+    bytes[at++] = '\0';
+    *used = at;
     return true;
 }
 
