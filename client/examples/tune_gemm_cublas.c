@@ -258,19 +258,18 @@ static bool read_shape(const char *text, struct tune_dim shape[3])
 
 int main(int argc, char **argv)
 {
-    static char *const usual[] = {"512,512,512", "1024,1024,1024", "2048,2048,2048",
+    static const char *const usual[] = {"512,512,512", "1024,1024,1024", "2048,2048,2048",
         "4096,4096,4096", "4000,4096,4096", "8192,8192,8192", "16,4096,4096", "4096,16,4096",
         "256,256,65536", "1021,1019,1013"};
     bool as_json = argc > 1 && strcmp(argv[1], "--json") == 0;
     int first = as_json ? 2 : 1;
     int count = argc > first ? argc - first : (int)(sizeof usual / sizeof usual[0]);
-    char *const *shapes = argc > first ? argv + first : usual;
     struct tune *tune;
     struct tune_error err = {TUNE_OK, ""};
     struct run run = {NULL};
     int status = 0;
     for (int i = 0; i < count; i++)
-        if (!read_shape(shapes[i], run.shape)) {
+        if (!read_shape(argc > first ? argv[first + i] : usual[i], run.shape)) {
             fprintf(stderr, "usage: tune_gemm_cublas [--json] [M,N,K ...]\n");
             return 2;
         }
@@ -279,7 +278,7 @@ int main(int argc, char **argv)
     if (run.cublas.handle == NULL)
         fprintf(stderr, "cuBLAS is not there: ours alone\n");
     for (int i = 0; i < count; i++) {
-        read_shape(shapes[i], run.shape);
+        read_shape(argc > first ? argv[first + i] : usual[i], run.shape);
         if (!run_shape(&run, as_json, i == 0))
             status = 1;
     }
