@@ -2,12 +2,15 @@
 #ifndef TUNE_APP_H
 #define TUNE_APP_H
 
+#include "daemon/background.h"
 #include "daemon/config.h"
 #include "daemon/image.h"
 #include "daemon/job.h"
 #include "daemon/memo.h"
+#include "daemon/nearest.h"
 #include "daemon/sched.h"
 #include "daemon/server.h"
+#include "daemon/session.h"
 #include "daemon/writer.h"
 #include "plugins/registry.h"
 #include "tuning_db/tuning_db.h"
@@ -22,6 +25,9 @@ struct app {
     struct images *images;
     struct jobs *jobs;
     struct server *server;
+    struct background *background;
+    struct nearest *nearest;
+    struct sessions *sessions;
     struct memo *memo;           /* answers of `get` that may be given again */
     uint64_t memo_changes;       /* counts what changes answers beside the best rows */
     struct image_source harness; /* kernels_src/harness.cu */

@@ -31,6 +31,12 @@ const char config_help[] =
     "  --compile-deadline S    seconds one compile may take (default: 60)\n"
     "  --compile-memory MIB    resident memory of one compiler (default: 4096)\n"
     "  --devices LIST          ordinals of the GPUs to use, e.g. 0,2 (default: all)\n"
+    "  --background-evals N    configurations that one background sweep tries; 0: none are run\n"
+    "                          (default: 200)\n"
+    "  --background-seconds S  time that one may take (default: 120)\n"
+    "  --background-busy P     it begins only while the GPU is at work at most P % of the time\n"
+    "                          (default: 10)\n"
+    "  --background-memory P   and at most P % of its memory is in use (default: 50)\n"
     "  --idle-exit S           end after S seconds without clients and jobs (default: never)\n"
     "  --system                a daemon for all users of a group: no kernels from users' folders\n"
     "  --log FILE              append the log here instead of standard error\n"
@@ -51,6 +57,10 @@ enum option_key {
     KEY_DEADLINE,
     KEY_MEMORY,
     KEY_DEVICES,
+    KEY_BACKGROUND_EVALS,
+    KEY_BACKGROUND_SECONDS,
+    KEY_BACKGROUND_BUSY,
+    KEY_BACKGROUND_MEMORY,
     KEY_IDLE,
     KEY_SYSTEM,
     KEY_LOG,
@@ -72,6 +82,10 @@ static const struct option options[] = {
     {"compile-deadline", required_argument, NULL, KEY_DEADLINE},
     {"compile-memory", required_argument, NULL, KEY_MEMORY},
     {"devices", required_argument, NULL, KEY_DEVICES},
+    {"background-evals", required_argument, NULL, KEY_BACKGROUND_EVALS},
+    {"background-seconds", required_argument, NULL, KEY_BACKGROUND_SECONDS},
+    {"background-busy", required_argument, NULL, KEY_BACKGROUND_BUSY},
+    {"background-memory", required_argument, NULL, KEY_BACKGROUND_MEMORY},
     {"idle-exit", required_argument, NULL, KEY_IDLE},
     {"system", no_argument, NULL, KEY_SYSTEM},
     {"log", required_argument, NULL, KEY_LOG},
@@ -109,6 +123,36 @@ static void replace(char **text, const char *with)
 {
     free(*text);
     *text = xstrdup(with);
+}
+
+/* An option of sweeps in the background. */
+static int take_background(
+    struct config *config, int key, const char *value, struct tune_error *err)
+{
+    static const struct {
+        int key;
+        const char *name;
+        long min, max;
+        size_t place;
+    } options_of_it[] = {
+        {KEY_BACKGROUND_EVALS, "background-evals", 0, 1000000,
+            offsetof(struct config, background_evals)},
+        {KEY_BACKGROUND_SECONDS, "background-seconds", 1, 86400,
+            offsetof(struct config, background_seconds)},
+        {KEY_BACKGROUND_BUSY, "background-busy", 0, 100,
+            offsetof(struct config, background_busy_percent)},
+        {KEY_BACKGROUND_MEMORY, "background-memory", 0, 100,
+            offsetof(struct config, background_memory_percent)},
+    };
+    size_t i = 0;
+    while (options_of_it[i].key != key)
+        i++;
+    long number = 0;
+    if (parse_number(
+            value, options_of_it[i].name, options_of_it[i].min, options_of_it[i].max, &number, err))
+        return -1;
+    *(unsigned *)(void *)((char *)config + options_of_it[i].place) = (unsigned)number;
+    return 0;
 }
 
 static int take_option(struct config *config, int key, const char *value, struct tune_error *err)
@@ -149,10 +193,15 @@ static int take_option(struct config *config, int key, const char *value, struct
         return 0;
     case KEY_DEVICES:
         if (value[0] == '\0' || value[strspn(value, "0123456789,")] != '\0')
-            return tune_fail(err, TUNE_EINVAL,
-                "--devices takes ordinals such as 0,2, not \"%.40s\"", value);
+            return tune_fail(
+                err, TUNE_EINVAL, "--devices takes ordinals such as 0,2, not \"%.40s\"", value);
         replace(&config->devices, value);
         return 0;
+    case KEY_BACKGROUND_EVALS:
+    case KEY_BACKGROUND_SECONDS:
+    case KEY_BACKGROUND_BUSY:
+    case KEY_BACKGROUND_MEMORY:
+        return take_background(config, key, value, err);
     case KEY_IDLE:
         if (parse_number(value, "idle-exit", 1, 1 << 30, &number, err))
             return -1;
@@ -401,7 +450,12 @@ static void fill_defaults(struct config *config)
 
 int config_parse(struct config *config, int argc, char **argv, struct tune_error *err)
 {
-    *config = (struct config){0};
+    *config = (struct config){
+        .background_evals = 200,
+        .background_seconds = 120,
+        .background_busy_percent = 10,
+        .background_memory_percent = 50,
+    };
     if (parse_options(config, argc, argv, err))
         return -1;
     if (config->show_help || config->show_version)

@@ -271,6 +271,12 @@ static bool may_join(const struct job *job, size_t device)
            memcmp(first->attributes, other->attributes, sizeof first->attributes) == 0;
 }
 
+static bool is_idle(const struct jobs *jobs, size_t device)
+{
+    const struct jobs_callbacks *callbacks = &jobs->callbacks;
+    return callbacks->is_idle == NULL || callbacks->is_idle(device, callbacks->context);
+}
+
 /* A free device for the job; -1 without *err: wait; -1 with *err: there will be none. */
 static int choose_devices(struct job *job, struct tune_error *err)
 {
@@ -285,7 +291,8 @@ static int choose_devices(struct job *job, struct tune_error *err)
         is_known = true;
         if (strcmp(sched_device_state(sched, i, &why), "offline") == 0) {
             reason = why;
-        } else if (device_is_taken(job->jobs, i)) {
+        } else if (device_is_taken(job->jobs, i) ||
+                   (job->is_background && !is_idle(job->jobs, i))) {
             is_taken = true;
         } else if (may_join(job, i)) {
             job->devices[job->device_count++] = i;
@@ -323,9 +330,11 @@ void jobs_start_next(struct jobs *jobs)
 {
     if (!sched_is_ready(jobs->deps.sched))
         return;
-    for (struct job *job = jobs->first; job != NULL; job = job->next)
-        if (job->state == JOB_QUEUED && job->on_stored == NULL)
-            try_start(job);
+    for (int is_background = 0; is_background <= 1; is_background++)
+        for (struct job *job = jobs->first; job != NULL; job = job->next)
+            if (job->state == JOB_QUEUED && job->on_stored == NULL &&
+                job->is_background == is_background)
+                try_start(job);
 }
 
 void jobs_kick(struct jobs *jobs)
@@ -440,6 +449,21 @@ const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const 
         }
     }
     return NULL;
+}
+
+void jobs_hurry(struct jobs *jobs, const char *id)
+{
+    struct job *job = jobs_find(jobs, id);
+    if (job == NULL || job->state != JOB_QUEUED || !job->is_background)
+        return;
+    log_info("%s: no longer in the background: somebody waits for it", id);
+    job->is_background = false;
+    json_object_del(job->request, "background");
+    json_object_del(job->request, "budget");
+    job->spec.budget_evals = 0;
+    job->spec.budget_seconds = 0;
+    job_persist(job);
+    jobs_start_next(jobs);
 }
 
 int jobs_cancel(struct jobs *jobs, const char *id, uid_t asker, struct tune_error *err)

@@ -6,6 +6,9 @@
  * state: it checks the step, logs "old -> new: why" and publishes. News go up through on_event;
  * jobs know no server.
  *
+ * A sweep in the background begins when no other can begin, on devices that are idle; any other
+ * goes before it.
+ *
  *     queued -> running -> done | failed | canceled          queued -> canceled | failed
  *     running -> queued: its device went offline, and another one may take the shape */
 #ifndef TUNE_JOB_H
@@ -26,6 +29,9 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELED };
 struct jobs;
 
 struct jobs_callbacks {
+    /* Whether a background sweep may begin on a device that no sweep of ours uses. no: jobs_kick is
+     * called when that may have changed. NULL: always. */
+    bool (*is_idle)(size_t device, void *context);
     /* "progress" or "done", with params as the protocol has them (borrowed), for watchers of `job`.
      */
     void (*on_event)(const char *method, json_t *params, const char *job, void *context);
@@ -55,6 +61,9 @@ void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err);
 /* Id of an active job that tunes this key on GPUs of this model, or NULL. Borrowed. */
 const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
     const char *dtype, const char *mode, const char *gpu);
+
+/* Somebody waits for it: a background sweep that has not begun becomes an ordinary one. */
+void jobs_hurry(struct jobs *jobs, const char *job);
 
 /* -1: TUNE_ENOTFOUND, or TUNE_EPERM for somebody else's job. Cancelling a finished job is no error.
  */

@@ -50,6 +50,18 @@ static void on_ready(void *context)
     jobs_kick(app->jobs);
 }
 
+static bool is_idle(size_t device, void *context)
+{
+    const struct app *app = context;
+    return background_is_idle(app->background, device);
+}
+
+static void on_looked(void *context)
+{
+    struct app *app = context;
+    jobs_kick(app->jobs);
+}
+
 static bool on_line(uint64_t client, const char *line, size_t length, void *context)
 {
     return command_again(context, client, line, length);
@@ -134,7 +146,13 @@ static void start_parts(struct app *app, struct tune_error *err)
         .devices = app->config.devices,
     };
     struct server_callbacks server = {on_line, on_request, app};
-    struct jobs_callbacks jobs = {on_job_event, app};
+    struct jobs_callbacks jobs = {is_idle, on_job_event, app};
+    struct background_options background = {
+        .worker_path = app->config.worker,
+        .env = (const char *const *)app->config.worker_env,
+        .busy_percent = app->config.background_busy_percent,
+        .memory_percent = app->config.background_memory_percent,
+    };
     app->memo = memo_create(MEMO_LIMIT_BYTES);
     /* The socket first: a second daemon must be refused before it starts anything. */
     app->server = server_start(&app->loop, app->config.socket, &server, err);
@@ -146,6 +164,9 @@ static void start_parts(struct app *app, struct tune_error *err)
         return;
     app->sched = sched_create(&app->loop, &sched, on_ready, app);
     app->images = images_create(&app->loop, app->sched, app->db, app->writer);
+    app->background = background_create(&app->loop, app->sched, &background, on_looked, app);
+    app->nearest = nearest_create(app->db);
+    app->sessions = sessions_create(app->db, app->writer);
     struct tuning_deps deps = {
         .loop = &app->loop,
         .sched = app->sched,
@@ -157,7 +178,8 @@ static void start_parts(struct app *app, struct tune_error *err)
         .host = app->host,
     };
     app->jobs = jobs_create(&deps, app->registry, &jobs);
-    jobs_load(app->jobs, err);
+    if (jobs_load(app->jobs, err) == 0)
+        sessions_load(app->sessions, err);
 }
 
 /* --- stop ------------------------------------------------------------------------------------- */
@@ -177,13 +199,20 @@ static void on_sched_stopped(void *context)
     writer_stop(app->writer, on_writer_stopped, app);
 }
 
+static void on_background_stopped(void *context)
+{
+    struct app *app = context;
+    jobs_destroy(app->jobs);
+    app->jobs = NULL;
+    sched_stop(app->sched, on_sched_stopped, app);
+}
+
 static void on_server_stopped(void *context)
 {
     struct app *app = context;
     app->server = NULL;
-    jobs_destroy(app->jobs);
-    app->jobs = NULL;
-    sched_stop(app->sched, on_sched_stopped, app);
+    background_stop(app->background, on_background_stopped, app);
+    app->background = NULL;
 }
 
 static void stop(struct app *app, const char *why)
@@ -337,6 +366,8 @@ static void tell_ready(const struct app *app, int ready)
 static void finish(struct app *app)
 {
     memo_destroy(app->memo);
+    sessions_destroy(app->sessions);
+    nearest_destroy(app->nearest);
     tuning_db_close(app->db);
     registry_destroy(app->registry);
     free(app->harness_text);

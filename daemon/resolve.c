@@ -18,18 +18,19 @@ struct search {
     char *shape;
     struct record_key key;
     enum resolve_origin origin;
-    double distance;
     int64_t values[MANIFEST_MAX_PARAMS];
-    bool same_gpu, is_confirmed;
-    double median_ns;
+    bool same_arch, same_gpu, same_shape, same_fingerprint;
+    double median_ns, expected_loss; /* expected_loss below 0: not known */
     char *measured_on, *measured_shape, *nvrtc;
     json_t *launches, *buffers;
 };
 
 static void search_init(struct search *search, const struct question *question)
 {
-    *search = (struct search){
-        .question = question, .manifest = question->plugin->manifest, .origin = RESOLVE_NONE};
+    *search = (struct search){.question = question,
+        .manifest = question->plugin->manifest,
+        .origin = RESOLVE_NONE,
+        .expected_loss = -1};
     search->shape = manifest_shape_text(search->manifest, question->dims);
     search->key = (struct record_key){
         .kernel = search->manifest->name,
@@ -79,33 +80,33 @@ static bool take_values(struct search *search, const int64_t *values)
     return true;
 }
 
-static void set_text(char **to, const char *text)
-{
-    free(*to);
-    *to = xstrdup(text);
-}
-
 /* A stored row is served only if it is valid in today's space: the manifest may have changed, or
  * the row may come from elsewhere. */
-static bool take_best(
-    struct search *search, const struct best *best, enum resolve_origin origin, double distance)
+static bool take_config(const char *config, void *context)
 {
+    struct search *search = context;
     int64_t values[MANIFEST_MAX_PARAMS] = {0};
-    if (manifest_config_from_text(search->manifest, best->config, values, NULL) ||
-        !take_values(search, values)) {
-        log_debug(
-            "a stored %s configuration is not valid here: %s", best->key.kernel, best->config);
-        return false;
-    }
-    search->origin = origin;
-    search->distance = distance;
+    if (manifest_config_from_text(search->manifest, config, values, NULL) == 0 &&
+        take_values(search, values))
+        return true;
+    log_debug("a stored %s configuration is not valid here: %s", search->manifest->name, config);
+    return false;
+}
+
+static void take_exact(struct search *search, const struct best *best)
+{
+    if (!take_config(best->config, search))
+        return;
+    search->origin = RESOLVE_EXACT;
+    search->same_arch = search->same_shape = search->same_fingerprint = true;
     search->same_gpu = strcmp(best->gpu_name, search->question->device.name) == 0;
-    search->is_confirmed = best->is_confirmed;
     search->median_ns = best->median_ns;
-    set_text(&search->measured_on, best->gpu_name);
-    set_text(&search->measured_shape, best->key.shape);
-    set_text(&search->nvrtc, best->nvrtc);
-    return true;
+    if (search->same_gpu)
+        search->expected_loss =
+            best->is_confirmed ? 0 : (best->hi_ns - best->lo_ns) / (2 * best->median_ns);
+    search->measured_on = xstrdup(best->gpu_name);
+    search->measured_shape = xstrdup(best->key.shape);
+    search->nvrtc = xstrdup(best->nvrtc);
 }
 
 static int look_exact(struct search *search, struct tuning_db *db, struct tune_error *err)
@@ -120,81 +121,112 @@ static int look_exact(struct search *search, struct tuning_db *db, struct tune_e
             return -1;
         if (status > 0)
             continue;
-        take_best(search, &best, RESOLVE_EXACT, 0);
+        take_exact(search, &best);
         best_finish(&best);
     }
     return 0;
 }
 
-static int on_near(const struct best *best, void *context)
+static void take_neighbour(struct search *search, const struct neighbour *found)
 {
-    struct search *search = context;
-    const struct question *asked = search->question;
-    if (strcmp(best->key.dtype, asked->dtype) != 0 || strcmp(best->key.mode, asked->mode) != 0)
-        return 0;
-    bool is_cpu = strcmp(best->key.arch, "cpu") == 0;
-    bool same_arch = strcmp(best->key.arch, asked->device.arch) == 0;
-    double distance = manifest_shape_distance(search->manifest, asked->dims, best->key.shape);
-    if (distance < 0 || (is_cpu && !same_arch))
-        return 0; /* emulated times say nothing about a GPU */
-    enum resolve_origin origin = same_arch ? RESOLVE_NEAREST : RESOLVE_TRANSFERRED;
-    if (origin < search->origin || (origin == search->origin && distance < search->distance))
-        take_best(search, best, origin, distance);
-    return 0;
+    search->origin = found->same_arch ? RESOLVE_NEAREST : RESOLVE_TRANSFERRED;
+    search->same_arch = found->same_arch;
+    search->same_gpu = found->same_gpu;
+    search->same_shape = strcmp(found->shape, search->shape) == 0;
+    search->same_fingerprint = found->same_fingerprint;
+    search->median_ns = found->median_ns;
+    search->expected_loss = found->expected_loss;
+    search->measured_on = xstrdup(found->gpu);
+    search->measured_shape = xstrdup(found->shape);
+    search->nvrtc = xstrdup(found->nvrtc);
 }
 
-static void look_default(struct search *search)
+static bool take_default(struct search *search)
 {
     const struct manifest *manifest = search->manifest;
-    for (size_t i = 0; i < manifest->default_count && search->origin == RESOLVE_NONE; i++)
-        if (take_values(search, manifest->defaults[i]))
+    for (size_t i = 0; i < manifest->default_count; i++)
+        if (take_values(search, manifest->defaults[i])) {
             search->origin = RESOLVE_DEFAULT;
+            return true;
+        }
+    return false;
+}
+
+static int look_around(struct search *search, struct tune_error *err)
+{
+    const struct question *asked = search->question;
+    struct nearest_question question = {
+        .plugin = asked->plugin,
+        .dims = asked->dims,
+        .dtype = asked->dtype,
+        .mode = asked->mode,
+        .device = &asked->device,
+        .is_valid = take_config,
+        .context = search,
+    };
+    struct neighbour found;
+    int status = nearest_find(asked->nearest, &question, &found, err);
+    if (status < 0)
+        return -1;
+    if (status > 0 && !take_default(search))
+        return 0;
+    if (status > 0)
+        return nearest_default_loss(asked->nearest, &question, &search->expected_loss, err);
+    /* Again, since others may have been tried after the one that was found. */
+    if (take_config(found.config, search))
+        take_neighbour(search, &found);
+    neighbour_finish(&found);
+    return 0;
 }
 
 /* --- answering -------------------------------------------------------------------------------- */
 
+static json_t *match_json(const struct search *search)
+{
+    json_t *list = json_array();
+    if (search->same_arch)
+        json_array_append_new(list, json_string("arch"));
+    if (search->same_gpu)
+        json_array_append_new(list, json_string("gpu"));
+    if (search->same_shape)
+        json_array_append_new(list, json_string("shape"));
+    if (search->same_fingerprint)
+        json_array_append_new(list, json_string("fingerprint"));
+    return list;
+}
+
 static json_t *answer_json(const struct search *search, uint64_t generation)
 {
     const struct question *asked = search->question;
-    bool is_exact = search->origin == RESOLVE_EXACT;
-    json_t *json =
-        json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:o, s:O, s:O, s:o, s:I, "
-                  "s:b, s:I, s:s?}",
-            "kernel", search->manifest->name, "dtype", asked->dtype, "arch", asked->device.arch,
-            "shape", manifest_shape_to_json(search->manifest, asked->dims), "mode", asked->mode,
-            "origin", origin_words[search->origin], "measured_on", search->measured_on,
-            "measured_shape", search->measured_shape, "same_gpu", search->same_gpu, "config",
-            manifest_config_to_json(search->manifest, search->values), "launches", search->launches,
-            "buffers", search->buffers, "median_ns",
-            search->median_ns > 0 ? json_real(search->median_ns) : json_null(), "generation",
-            (json_int_t)generation, "verified", search->origin != RESOLVE_DEFAULT, "sm",
-            (json_int_t)asked->device.attributes[DEVICE_sm], "nvrtc", search->nvrtc);
-    /* The loss of an exact, confirmed answer is none by its own measurement; nothing is known of
-     * others. */
-    json_object_set_new(
-        json, "expected_loss", is_exact && search->is_confirmed ? json_real(0.0) : json_null());
-    json_object_set_new(json, "min_driver", json_null());
-    return json;
+    return json_pack(
+        "{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:o, s:o, s:O, s:O, s:o, s:I, s:b, s:I, "
+        "s:s?, s:o, s:n}",
+        "kernel", search->manifest->name, "dtype", asked->dtype, "arch", asked->device.arch,
+        "shape", manifest_shape_to_json(search->manifest, asked->dims), "mode", asked->mode,
+        "origin", origin_words[search->origin], "measured_on", search->measured_on,
+        "measured_shape", search->measured_shape, "same_gpu", search->same_gpu, "match",
+        match_json(search), "config", manifest_config_to_json(search->manifest, search->values),
+        "launches", search->launches, "buffers", search->buffers, "median_ns",
+        search->median_ns > 0 ? json_real(search->median_ns) : json_null(), "generation",
+        (json_int_t)generation, "verified", search->origin != RESOLVE_DEFAULT, "sm",
+        (json_int_t)asked->device.attributes[DEVICE_sm], "nvrtc", search->nvrtc, "expected_loss",
+        search->expected_loss >= 0 ? json_real(search->expected_loss) : json_null(), "min_driver");
 }
 
 int resolve(struct tuning_db *db, const struct question *question, struct resolved *resolved,
     struct tune_error *err)
 {
-    struct tuning_db_stats stats = {0};
     struct search search;
+    uint64_t generation = tuning_db_generation(db); /* of what is read below, or an older one */
     *resolved = (struct resolved){.origin = RESOLVE_NONE};
     search_init(&search, question);
-    int status = tuning_db_stats(db, &stats, err);
-    if (status == 0)
-        status = look_exact(&search, db, err);
-    if (status == 0 && search.origin == RESOLVE_NONE && !question->only_exact) {
-        status = tuning_db_walk_best(db, search.manifest->name, on_near, &search, err);
-        look_default(&search);
-    }
+    int status = look_exact(&search, db, err);
+    if (status == 0 && search.origin == RESOLVE_NONE && !question->only_exact)
+        status = look_around(&search, err);
     if (status == 0 && search.origin != RESOLVE_NONE) {
         resolved->origin = search.origin;
         memcpy(resolved->values, search.values, sizeof resolved->values);
-        resolved->json = answer_json(&search, stats.generation);
+        resolved->json = answer_json(&search, generation);
     }
     search_finish(&search);
     return status;

@@ -2,11 +2,23 @@
  * lose. Reads the database, changes nothing; for any thread.
  *
  * Order: exact on the same GPU model; exact on the arch; the nearest shape on the model; on the
- * arch; other archs (transferred); the default. A configuration is taken only if it is valid for
- * the asked shape on the asked device. */
+ * arch; other archs (transferred); the default (nearest.h has distances and ties). Exact rows are
+ * those of today's fingerprint; older ones serve as nearest, at distance 0 for the same shape. A
+ * configuration is taken only if it is valid for the asked shape on the asked device.
+ *
+ * expected_loss (0.05: probably 5 % slower than the best; null: nothing is known):
+ *   exact on the same model   0 when confirmed, else half the relative width of its interval: it
+ *                             was the best of what was tried, as far as its time is known
+ *   exact on another model    null: what moving between models costs was not measured
+ *   nearest, default          what such answers have cost where it was measured (nearest.h)
+ *   transferred               null, as between models
+ *
+ * "match" lists which of arch, gpu, shape and fingerprint (the kernel's text) are the same as where
+ * the configuration was measured. */
 #ifndef TUNE_RESOLVE_H
 #define TUNE_RESOLVE_H
 
+#include "daemon/nearest.h"
 #include "plugins/registry.h"
 #include "tuning_db/tuning_db.h"
 
@@ -23,7 +35,8 @@ struct question {
     int64_t dims[MANIFEST_MAX_DIMS];
     const char *dtype, *mode;  /* borrowed */
     struct device_info device; /* to launch on; uuid "" where none is attached */
-    bool only_exact;
+    bool only_exact;           /* else RESOLVE_NONE */
+    struct nearest *nearest;   /* borrowed; NULL with only_exact */
 };
 
 struct resolved {

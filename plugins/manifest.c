@@ -332,22 +332,45 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
         &manifest->params[0].name, sizeof manifest->params[0], values, manifest->param_count);
 }
 
+int manifest_shape_from_text(const struct manifest *manifest, const char *text, int64_t *dims)
+{
+    for (size_t i = 0; i < manifest->dim_count; i++) {
+        size_t length = strlen(manifest->dims[i].name);
+        if (strncmp(text, manifest->dims[i].name, length) != 0 || text[length] != '=')
+            return -1;
+        char *end;
+        long long value = strtoll(text + length + 1, &end, 10);
+        if (value < 1 || (*end != (i + 1 < manifest->dim_count ? ',' : '\0')))
+            return -1;
+        dims[i] = value;
+        text = end + 1;
+    }
+    return 0;
+}
+
+double manifest_log_distance(size_t count, const double *a, const double *b)
+{
+    double sizes = 0, ratios = 0;
+    for (size_t i = 0; i < count; i++) {
+        sizes += fabs(a[i] - b[i]);
+        for (size_t j = 0; j < i; j++)
+            ratios += fabs((a[i] - a[j]) - (b[i] - b[j]));
+    }
+    return count > 1 ? sizes + ratios / (double)(count - 1) : sizes;
+}
+
 double manifest_shape_distance(
     const struct manifest *manifest, const int64_t *dims, const char *shape)
 {
-    double distance = 0;
+    int64_t other[MANIFEST_MAX_DIMS];
+    double a[MANIFEST_MAX_DIMS], b[MANIFEST_MAX_DIMS];
+    if (manifest_shape_from_text(manifest, shape, other))
+        return -1;
     for (size_t i = 0; i < manifest->dim_count; i++) {
-        size_t length = strlen(manifest->dims[i].name);
-        if (strncmp(shape, manifest->dims[i].name, length) != 0 || shape[length] != '=')
-            return -1;
-        char *end;
-        long long value = strtoll(shape + length + 1, &end, 10);
-        if (value < 1 || (*end != (i + 1 < manifest->dim_count ? ',' : '\0')))
-            return -1;
-        distance += fabs(log2((double)value) - log2((double)dims[i]));
-        shape = end + 1;
+        a[i] = log2((double)dims[i]);
+        b[i] = log2((double)other[i]);
     }
-    return distance;
+    return manifest_log_distance(manifest->dim_count, a, b);
 }
 
 /* Takes "NAME=VALUE" of this param from *at; the value's text must be its one canonical spelling.

@@ -242,8 +242,18 @@ char *manifest_config_text(const struct manifest *manifest, const int64_t *value
 int manifest_config_from_text(
     const struct manifest *manifest, const char *text, int64_t *values, struct tune_error *err);
 
-/* Sum over the dims of how many doublings lie between a shape and the canonical text of another;
- * negative when the text is no shape of this manifest. */
+/* The canonical text of a shape back to dims: 0, or -1 when it is no shape of this manifest. */
+int manifest_shape_from_text(const struct manifest *manifest, const char *text, int64_t *dims);
+
+/* How far apart two shapes are, in doublings. With x_i the difference of the logarithms to base 2
+ * of dim i, and n dims:
+ *     sum |x_i|  +  sum over pairs |x_i - x_j| / (n - 1)
+ * The first sum is how much the sizes differ, the second how much the aspect ratios do: doubling
+ * each of three dims is 3 apart, doubling one dim three times 6. Symmetric, 0 for equal shapes;
+ * no product of dims is formed, so nothing can overflow. */
+double manifest_log_distance(size_t count, const double *a, const double *b);
+/* The same from dims to a shape's canonical text; negative when the text is no shape of this
+ * manifest. */
 double manifest_shape_distance(
     const struct manifest *manifest, const int64_t *dims, const char *shape);
 

@@ -218,6 +218,14 @@ enum { ABI_NVRTC_SUCCESS = 0, ABI_NVRTC_INVALID_OPTION = 5, ABI_NVRTC_COMPILATIO
 
 enum { ABI_NVML_CLOCK_SM = 1, ABI_NVML_CLOCK_MEMORY = 2, ABI_NVML_TEMPERATURE_GPU = 0 };
 
+struct abi_nvml_utilization {
+    unsigned gpu, memory; /* percent of the last moment in which a kernel ran, memory was moved */
+};
+
+struct abi_nvml_memory {
+    unsigned long long total, free, used; /* bytes */
+};
+
 /* libnvidia-ml.so.1: read only, nothing here can change a card. */
 #define NVML_ENTRIES(X)                                                                            \
     X(ABI_REQUIRED, unsigned, nvmlInit, "nvmlInit_v2", (void))                                     \
@@ -230,7 +238,11 @@ enum { ABI_NVML_CLOCK_SM = 1, ABI_NVML_CLOCK_MEMORY = 2, ABI_NVML_TEMPERATURE_GP
         (struct nvmlDevice_st * device, unsigned sensor, unsigned *celsius))                       \
     X(ABI_REQUIRED, unsigned, nvmlDeviceGetThrottleReasons,                                        \
         "nvmlDeviceGetCurrentClocksThrottleReasons",                                               \
-        (struct nvmlDevice_st * device, unsigned long long *reasons))
+        (struct nvmlDevice_st * device, unsigned long long *reasons))                              \
+    X(ABI_OPTIONAL, unsigned, nvmlDeviceGetUtilizationRates, "nvmlDeviceGetUtilizationRates",      \
+        (struct nvmlDevice_st * device, struct abi_nvml_utilization * utilization))                \
+    X(ABI_OPTIONAL, unsigned, nvmlDeviceGetMemoryInfo, "nvmlDeviceGetMemoryInfo",                  \
+        (struct nvmlDevice_st * device, struct abi_nvml_memory * memory))
 
 #define ABI_MEMBER(need, result, name, symbol, params) result(*name) params;
 

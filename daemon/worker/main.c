@@ -25,7 +25,7 @@ struct arguments {
 static int usage(void)
 {
     fprintf(stderr,
-        "usage: tune-worker compile|bench|devices [--device ORDINAL_OR_UUID] [--cuda DIR]   (by "
+        "usage: tune-worker compile|bench|devices|load [--device ORDINAL_OR_UUID] [--cuda DIR]   (by "
         "tunerd)\n"
         "       tune-worker probe [--cuda DIR]   what there is to compile and measure with, as "
         "JSON\n");
@@ -64,6 +64,8 @@ static int serve(const struct arguments *arguments, struct libraries *libraries)
         status = compile_role(&channel, libraries);
     else if (strcmp(arguments->role, "devices") == 0)
         status = devices_role(&channel, libraries);
+    else if (strcmp(arguments->role, "load") == 0)
+        status = load_role(&channel, libraries, arguments->device ? arguments->device : "");
     else
         status = bench_role(&channel, libraries, arguments->device);
     channel_finish(&channel);
@@ -81,7 +83,7 @@ int main(int argc, char **argv)
     if (strcmp(arguments.role, "probe") == 0)
         status = probe_role(&libraries);
     else if (strcmp(arguments.role, "compile") == 0 || strcmp(arguments.role, "bench") == 0 ||
-             strcmp(arguments.role, "devices") == 0)
+             strcmp(arguments.role, "devices") == 0 || strcmp(arguments.role, "load") == 0)
         status = serve(&arguments, &libraries);
     else
         status = usage();

@@ -6,6 +6,8 @@
  *
  * Command line:  tune-worker compile|bench [--device ORDINAL_OR_UUID] [--cuda DIR]
  *                tune-worker devices [--cuda DIR]    a devices hello on the pipe, then exit
+ *                tune-worker load --device UUID,... [--cuda DIR]
+ *                                                    a load hello on the pipe, then exit
  *                tune-worker probe [--cuda DIR]      one line of JSON on standard output, exit
  *
  * compile hello: {"hello":"compile","pipe":1,"pid","nvrtc":"13.0","nvrtc_path","include":DIR|null,
@@ -15,6 +17,8 @@
  * devices hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's
  *                order (as CUDA_VISIBLE_DEVICES leaves them), or with "error" and "code"; makes no
  *                context.
+ * load hello:    {"hello":"load","pipe":1,"devices":[{"uuid","busy_percent","memory_percent"}]}: the
+ *                devices that NVML knows, perhaps none.
  * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
  *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying
  *                again later may help; then the process ends.

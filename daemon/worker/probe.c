@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PROBE_LIMIT_S 60 /* a driver that never answers must not hang doctor */
@@ -128,4 +129,36 @@ int devices_role(struct channel *channel, struct libraries *libraries)
         json_object_set_new(hello, "code", json_integer(code));
     }
     return channel_send(channel, hello, NULL) < 0 || result < 0 ? 1 : 0;
+}
+
+static json_t *device_load(const struct nvml *nvml, const char *uuid)
+{
+    struct abi_nvml_utilization utilization = {0};
+    struct abi_nvml_memory memory = {0};
+    if (nvml->api.nvmlDeviceGetUtilizationRates == NULL ||
+        nvml->api.nvmlDeviceGetMemoryInfo == NULL ||
+        nvml->api.nvmlDeviceGetUtilizationRates(nvml->device, &utilization) != 0 ||
+        nvml->api.nvmlDeviceGetMemoryInfo(nvml->device, &memory) != 0 || memory.total == 0)
+        return NULL;
+    return json_pack("{ss,si,sf}", "uuid", uuid, "busy_percent", (int)utilization.gpu,
+        "memory_percent", 100.0 * (double)memory.used / (double)memory.total);
+}
+
+int load_role(struct channel *channel, struct libraries *libraries, const char *uuids)
+{
+    json_t *devices = json_array();
+    for (const char *at = uuids; *at != '\0'; at += *at == ',') {
+        static struct nvml nvml;
+        struct device_info info = {.arch = ""};
+        size_t length = strcspn(at, ",");
+        snprintf(info.uuid, sizeof info.uuid, "%.*s", (int)length, at);
+        at += length;
+        json_t *load = nvml_init(&nvml, libraries, &info) ? device_load(&nvml, info.uuid) : NULL;
+        if (load != NULL)
+            json_array_append_new(devices, load);
+        nvml_finish(&nvml);
+    }
+    json_t *hello =
+        json_pack("{ss,si,so}", "hello", "load", "pipe", PIPE_VERSION, "devices", devices);
+    return channel_send(channel, hello, NULL) < 0 ? 1 : 0;
 }

@@ -13,4 +13,8 @@ int probe_role(struct libraries *libraries);
 /* Says a devices hello on the pipe: what the driver has, without making a context. */
 int devices_role(struct channel *channel, struct libraries *libraries);
 
+/* Says a load hello on the pipe: how busy the devices of these UUIDs (separated by commas) are, as
+ * far as NVML knows. Loads no driver. */
+int load_role(struct channel *channel, struct libraries *libraries, const char *uuids);
+
 #endif

@@ -42,6 +42,18 @@ static void on_event(const char *method, json_t *params, const char *job, void *
         get_job_ended(&app, job);
 }
 
+int __real_uv_queue_work(
+    uv_loop_t *loop, uv_work_t *work, uv_work_cb on_work, uv_after_work_cb on_done);
+int __wrap_uv_queue_work(
+    uv_loop_t *loop, uv_work_t *work, uv_work_cb on_work, uv_after_work_cb on_done);
+
+/* The app here has no loop of its own. */
+int __wrap_uv_queue_work(
+    uv_loop_t *loop, uv_work_t *work, uv_work_cb on_work, uv_after_work_cb on_done)
+{
+    return __real_uv_queue_work(loop == &app.loop ? test_loop() : loop, work, on_work, on_done);
+}
+
 static int start(void **state)
 {
     if (open_parts(state))
@@ -54,6 +66,9 @@ static int start(void **state)
         .writer = parts.writer,
         .sched = parts.sched,
         .images = parts.images,
+        .nearest = nearest_create(parts.db),
+        .sessions = sessions_create(parts.db, parts.writer),
+        .config = {.background_evals = 20, .background_seconds = 60},
         .jobs = jobs_create(&parts, parts_registry, &callbacks)};
     is_answered = false;
     answer = NULL;
@@ -66,6 +81,8 @@ static int finish(void **state)
     json_decref(request.message);
     json_decref(answer);
     jobs_destroy(app.jobs);
+    sessions_destroy(app.sessions);
+    nearest_destroy(app.nearest);
     return close_parts(state);
 }
 

@@ -155,7 +155,7 @@ static void the_fields_of_the_estimate_may_read_everything(void **state)
     }
 }
 
-static void shapes_lie_as_far_apart_as_their_dims_double(void **state)
+static void shapes_lie_as_far_apart_as_their_dims_and_ratios_double(void **state)
 {
     (void)state;
     static const char *const foreign[] = {"", "M=1,N=2", "M=1,N=2,K=0", "M=1,N=2,K=3,L=4",
@@ -163,7 +163,13 @@ static void shapes_lie_as_far_apart_as_their_dims_double(void **state)
     struct manifest *manifest = load_valid("tiled");
     int64_t dims[] = {1024, 512, 64};
     assert_true(manifest_shape_distance(manifest, dims, "M=1024,N=512,K=64") == 0);
-    assert_true(manifest_shape_distance(manifest, dims, "M=256,N=1024,K=64") == 3);
+    assert_true(manifest_shape_distance(manifest, dims, "M=256,N=1024,K=64") == 6);
+    /* As many doublings, but of the same aspect ratio: nearer. */
+    assert_true(manifest_shape_distance(manifest, dims, "M=2048,N=1024,K=128") == 3);
+    /* Products of these dims do not fit 64 bits. */
+    int64_t large[] = {INT64_C(1) << 62, INT64_C(1) << 62, INT64_C(1) << 62};
+    assert_true(manifest_shape_distance(manifest, large,
+                    "M=2305843009213693952,N=2305843009213693952,K=2305843009213693952") == 3);
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
         if (manifest_shape_distance(manifest, dims, foreign[i]) >= 0)
             fail_msg("\"%s\" is no shape", foreign[i]);
@@ -356,7 +362,7 @@ int main(void)
         cmocka_unit_test(a_manifest_ends_at_one_mebibyte),
         cmocka_unit_test(constraints_know_when_they_can_be_checked),
         cmocka_unit_test(the_fields_of_the_estimate_may_read_everything),
-        cmocka_unit_test(shapes_lie_as_far_apart_as_their_dims_double),
+        cmocka_unit_test(shapes_lie_as_far_apart_as_their_dims_and_ratios_double),
         cmocka_unit_test(slots_hold_device_dims_and_element_size),
         cmocka_unit_test(a_value_is_an_integer_or_a_name_and_nothing_else),
         cmocka_unit_test(configurations_and_shapes_go_through_json_and_text),
