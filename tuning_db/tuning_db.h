@@ -96,6 +96,10 @@ int tuning_db_best(struct tuning_db *db, const struct record_key *key, const cha
 int tuning_db_walk_best(struct tuning_db *db, const char *kernel,
     int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err);
 
+/* The same of one key. */
+int tuning_db_walk_best_of(struct tuning_db *db, const struct record_key *key,
+    int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err);
+
 /* Samples of one key (all configs, GPUs, runs), or of the whole database with key NULL. */
 int tuning_db_walk_samples(struct tuning_db *db, const struct record_key *key,
     int (*on_sample)(const struct sample *sample, void *context), void *context,

@@ -218,6 +218,22 @@ int tuning_db_walk_best(struct tuning_db *db, const char *kernel,
     return walk_rows(&walk, err);
 }
 
+int tuning_db_walk_best_of(struct tuning_db *db, const struct record_key *key,
+    int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err)
+{
+    uint8_t prefix[BEST_KEY_BYTES];
+    best_db_key(key, NULL, prefix);
+    struct walk walk = {.db = db,
+        .table = TABLE_BEST,
+        .prefix = prefix,
+        .prefix_bytes = 2 * HASH_BYTES,
+        .on_row = on_best_row,
+        .want = key->kernel,
+        .on_best = on_best,
+        .context = context};
+    return walk_rows(&walk, err);
+}
+
 static int on_sample_row(const struct walk *walk, const struct row *row)
 {
     struct sample sample;
