@@ -6,6 +6,7 @@
 #include "daemon/config.h"
 #include "daemon/image.h"
 #include "daemon/job.h"
+#include "daemon/publish.h"
 #include "daemon/memo.h"
 #include "daemon/nearest.h"
 #include "daemon/sched.h"
@@ -24,6 +25,7 @@ struct app {
     struct sched *sched;
     struct images *images;
     struct jobs *jobs;
+    struct publish *publish;
     struct server *server;
     struct background *background;
     struct nearest *nearest;

@@ -11,10 +11,11 @@ void cmd_ping(struct request *request)
 {
     struct app *app = request->app;
     request_reply(request,
-        json_pack("{s:s, s:i, s:i, s:s, s:s, s:b, s:b, s:f}", "version", TUNE_VERSION, "proto",
-            TUNE_PROTO_VERSION, "pid", (int)getpid(), "db", app->config.db, "socket",
-            app->config.socket, "emulated", app->config.emulate, "ready",
-            sched_is_ready(app->sched), "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9));
+        json_pack("{s:s, s:i, s:i, s:s, s:s, s:s?, s:b, s:b, s:f}", "version", TUNE_VERSION,
+            "proto", TUNE_PROTO_VERSION, "pid", (int)getpid(), "db", app->config.db, "socket",
+            app->config.socket, "served", publish_folder(app->publish), "emulated",
+            app->config.emulate, "ready", sched_is_ready(app->sched), "uptime_s",
+            (double)(uv_hrtime() - app->started_ns) / 1e9));
 }
 
 static json_t *kernel_json(const struct plugin *plugin)

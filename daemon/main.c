@@ -1,8 +1,8 @@
 /* tunerd: puts the parts together, runs the loop, takes them apart again.
  *
  * Stopping is a flow, one step after another: no new clients; running tunings are left to be
- * resumed; workers end; the writer commits what is left; handles close; the loop runs dry and
- * closes (or the exit status is 1). */
+ * resumed; workers end; the writer commits what is left; that is published; handles close; the loop
+ * runs dry and closes (or the exit status is 1). */
 #include "daemon/app.h"
 #include "daemon/command.h"
 #include "daemon/file.h"
@@ -43,9 +43,21 @@ static void on_job_event(const char *method, json_t *params, const char *job, vo
     get_job_ended(app, job);
 }
 
+/* What is published follows from kernels and devices. */
+static void show_publish(struct app *app)
+{
+    size_t count = sched_device_count(app->sched);
+    struct device_info *devices = xcalloc(count, sizeof *devices);
+    for (size_t i = 0; i < count; i++)
+        devices[i] = *sched_device(app->sched, i);
+    publish_set_view(app->publish, app->registry, devices, count);
+    free(devices);
+}
+
 static void on_ready(void *context)
 {
     struct app *app = context;
+    show_publish(app);
     command_forget_answers(app);
     jobs_kick(app->jobs);
 }
@@ -135,6 +147,24 @@ static int open_parts(struct app *app, struct tune_error *err)
     return app->db ? 0 : -1;
 }
 
+/* Other users' programs cannot pass through the database's folder, so a daemon for all of them
+ * publishes beside it. */
+static void start_publish(struct app *app)
+{
+    char *folder = xasprintf(app->config.is_system ? "%s.served" : "%s/served", app->config.db);
+    char *link = xasprintf("%s.served", app->config.socket);
+    struct publish_options options = {
+        .db = app->db,
+        .db_dir = app->config.db,
+        .folder = folder,
+        .link = link,
+        .allows_group = app->config.is_system,
+    };
+    app->publish = publish_start(&app->loop, &options);
+    free(folder);
+    free(link);
+}
+
 static void start_parts(struct app *app, struct tune_error *err)
 {
     struct sched_options sched = {
@@ -162,6 +192,7 @@ static void start_parts(struct app *app, struct tune_error *err)
     app->writer = writer_create(&app->loop, app->db, err);
     if (app->writer == NULL)
         return;
+    start_publish(app);
     app->sched = sched_create(&app->loop, &sched, on_ready, app);
     app->images = images_create(&app->loop, app->sched, app->db, app->writer);
     app->background = background_create(&app->loop, app->sched, &background, on_looked, app);
@@ -184,10 +215,17 @@ static void start_parts(struct app *app, struct tune_error *err)
 
 /* --- stop ------------------------------------------------------------------------------------- */
 
+static void on_publish_stopped(void *context)
+{
+    struct app *app = context;
+    app->publish = NULL;
+}
+
 static void on_writer_stopped(void *context)
 {
     struct app *app = context;
     app->writer = NULL;
+    publish_stop(app->publish, on_publish_stopped, app);
 }
 
 static void on_sched_stopped(void *context)
@@ -243,6 +281,8 @@ static void on_hangup(uv_signal_t *handle, int signal)
     (void)signal;
     log_info("reloading the kernels");
     load_kernels(app);
+    if (sched_is_ready(app->sched))
+        show_publish(app);
     command_forget_answers(app);
 }
 

@@ -26,7 +26,7 @@ struct plugin_header {
 };
 
 struct plugin {
-    unsigned references;
+    _Atomic unsigned references; /* any thread may take and drop them */
     struct manifest *manifest;
     char *folder;      /* of the manifest, resolved */
     char *source_name; /* "gemm.cu", for compile logs */
