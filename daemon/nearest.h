@@ -52,8 +52,9 @@ struct neighbour {
  * dtype, mode and fingerprint), for each ordered pair (t, u) where the best configuration of u was
  * measured at t too: its median there over the best's, less 1. Of the pairs whose distance is
  * within a factor of four of the served one's, the eight most similar in distance count, and their
- * median is the loss. Not known without such a pair, and for another arch: what moving between
- * architectures costs was not measured. */
+ * median is the loss; samples are read again when a best row of the kernel has changed. Not known
+ * without such a pair, and for another arch: what moving between architectures costs was not
+ * measured. */
 int nearest_find(struct nearest *nearest, const struct nearest_question *question,
     struct neighbour *found, struct tune_error *err);
 void neighbour_finish(struct neighbour *neighbour);
