@@ -242,12 +242,15 @@ static void ties_do_not_depend_on_the_order_of_rows(void **state)
         nearest = nearest_create(parts.db);
         expect(ask(512, 512), "nearest", "M=256,N=256", "NVIDIA H200");
     }
-    store((struct row){.m = 256,
-        .n = 256,
-        .config = configs[1],
-        .median_ns = 50,
-        .is_unconfirmed = true}); /* confirmed goes before faster */
+}
+
+static void of_two_as_near_the_confirmed_one_is_served(void **state)
+{
+    (void)state;
+    store((struct row){.m = 256, .n = 256, .is_unconfirmed = true});
     expect(ask(512, 512), "nearest", "M=256,N=256", "NVIDIA H200");
+    store((struct row){.m = 1024, .n = 1024, .median_ns = 900});
+    expect(ask(512, 512), "nearest", "M=1024,N=1024", "NVIDIA H200");
 }
 
 static void emulated_times_say_nothing_about_a_gpu(void **state)
@@ -312,7 +315,8 @@ static void a_neighbour_loses_what_neighbours_have_lost(void **state)
     store_run(small, 2);
     expect_loss(ask(4096, 4096), 20);
     /* Far away from all that was measured, losses between near shapes say nothing. */
-    expect_loss(ask(1 << 20, 1 << 20), -1);
+    expect(ask(1 << 16, 1 << 16), "nearest", "M=2048,N=2048", "NVIDIA H200");
+    expect_loss(ask(1 << 16, 1 << 16), -1);
     /* Other architectures: never measured. */
     expect_loss(ask_on("NVIDIA A100", "sm_80", 4096, 4096), -1);
 }
@@ -378,6 +382,7 @@ int main(void)
         TEST(rows_of_an_older_kernel_serve_as_nearest_only),
         TEST(the_aspect_ratio_counts),
         TEST(ties_do_not_depend_on_the_order_of_rows),
+        TEST(of_two_as_near_the_confirmed_one_is_served),
         TEST(emulated_times_say_nothing_about_a_gpu),
         TEST(rows_of_other_kernels_change_nothing),
         TEST(what_is_not_valid_for_the_asked_shape_is_passed_over),
