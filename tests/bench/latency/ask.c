@@ -11,7 +11,7 @@
  *   --clients N  connected (1000)             --seconds N  how long (10)
  *   --asking N   of them at once (200)        --shapes N   in the database (100000)
  *   --pause N    ms between bursts (20)       --keys N     different ones asked (10000)
- *   --limit N    s for an answer (60) */
+ *   --limit N    s for an answer (30) */
 #include "asked.h"
 #include "measure.h"
 #include "roads.h"
@@ -54,7 +54,7 @@ static struct options options = {
     .clients = 1000,
     .asking = 200,
     .pause_ms = 20,
-    .limit_s = 60,
+    .limit_s = 30,
     .seconds = 10,
     .shapes = 100000,
     .keys = 10000,
