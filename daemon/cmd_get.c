@@ -31,6 +31,7 @@ struct get {
     char session[SESSION_KEY_BYTES]; /* "": none */
     struct resolved resolved;        /* the answer so far */
     char job[JOB_ID_BYTES];          /* of the sweep that was queued for it, or "" */
+    bool is_early;                   /* waits until the GPUs are known */
     bool is_waiting;                 /* for the end of `job` */
     bool is_looking;                 /* on the thread pool */
     uv_work_t work;
@@ -436,19 +437,41 @@ void get_refuse_all(struct app *app, const struct tune_error *err)
     }
 }
 
-void cmd_get(struct request *request)
+static void begin(struct get *get)
 {
     struct tune_error err = {0};
-    struct get *get = get_create(request);
+    const struct app *app = get->request->app;
     if (parse(get, &err)) {
         get_fail(get, &err);
         return;
     }
-    get->db = request->app->db;
-    json_t *kept =
-        get->session[0] == '\0' ? NULL : sessions_find(request->app->sessions, get->session);
+    get->db = app->db;
+    json_t *kept = get->session[0] == '\0' ? NULL : sessions_find(app->sessions, get->session);
     if (kept != NULL)
         give_kept(get, kept);
     else
         look(get, tune_or_answer);
+}
+
+void get_devices_known(void)
+{
+    struct get *next;
+    for (struct get *get = unanswered; get != NULL; get = next) {
+        next = get->next;
+        if (!get->is_early)
+            continue;
+        get->is_early = false;
+        begin(get);
+    }
+}
+
+/* A question about "the GPU here" that comes with the daemon's start is not refused for want of a
+ * list of GPUs: an application that asks again after a restart would take it for the truth. */
+void cmd_get(struct request *request)
+{
+    struct get *get = get_create(request);
+    get->is_early = !sched_devices_known(request->app->sched) &&
+                    json_object_get(request->params, "arch") == NULL;
+    if (!get->is_early)
+        begin(get);
 }

@@ -69,6 +69,8 @@ void cmd_records(struct request *request);
 
 /* cmd_get.c: called by main when a job has ended, for those who wait for it. */
 void get_job_ended(struct app *app, const char *job);
+/* The GPUs are known: what asked for "the one here" before is answered now. */
+void get_devices_known(void);
 /* The daemon stops: all that are not answered yet are told so. */
 void get_refuse_all(struct app *app, const struct tune_error *err);
 

@@ -59,6 +59,7 @@ static void on_ready(void *context)
     struct app *app = context;
     show_publish(app);
     command_forget_answers(app);
+    get_devices_known();
     jobs_kick(app->jobs);
 }
 

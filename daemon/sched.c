@@ -264,6 +264,11 @@ const struct device_info *sched_device(const struct sched *sched, size_t device)
     return &sched->devices[device];
 }
 
+bool sched_devices_known(const struct sched *sched)
+{
+    return sched->devices_known;
+}
+
 const char *sched_device_error(const struct sched *sched)
 {
     return sched->device_error;

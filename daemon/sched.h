@@ -91,6 +91,7 @@ void sched_cancel(struct sched *sched, const void *context);
 void sched_abort(struct sched *sched, const void *context);
 
 const struct compiler_info *sched_compiler(const struct sched *sched);
+bool sched_devices_known(const struct sched *sched); /* how many there are is told below */
 size_t sched_device_count(const struct sched *sched);
 const struct device_info *sched_device(const struct sched *sched, size_t device);
 /* "idle", "starting", "running", "busy" or "offline", with a reason for the last two. */
