@@ -206,7 +206,7 @@ static void start_parts(struct app *app, struct tune_error *err)
         .db = app->db,
         .writer = app->writer,
         .harness = &app->harness,
-        .compile_ahead = 2 * app->config.compile_workers,
+        .compile_workers = app->config.compile_workers,
         .host = app->host,
     };
     app->jobs = jobs_create(&deps, app->registry, &jobs);

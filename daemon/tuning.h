@@ -53,7 +53,7 @@ struct tuning_deps {
     struct tuning_db *db;
     struct writer *writer;
     const struct image_source *harness;
-    unsigned compile_ahead; /* compiles under way per tuning at most */
+    unsigned compile_workers; /* of the scheduler */
     const char *host;
 };
 

@@ -59,6 +59,7 @@ static void on_image(const struct image_result *result, void *context)
     tuning->compile_busy_s += result->compile_ms / 1e3;
     tuning->compiled += !result->is_cached;
     tuning->cached += result->is_cached;
+    tuning->last_was_cached = result->is_cached;
     if (result->package == NULL) {
         take_compile_failure(candidate, result);
         tuning_pump(tuning);

@@ -112,7 +112,8 @@ struct tuning {
     char method[8]; /* "event" or "graph", "" until chosen */
     bool search_is_done, default_is_proposed;
     size_t default_index;
-    unsigned prior;                      /* TUNING_PRIOR_ bits */
+    unsigned prior; /* TUNING_PRIOR_ bits */
+    float *guesses; /* by configuration, for search_guess; NULL: there is no estimate */
     size_t prior_list[TUNING_PRIOR_MAX]; /* begun right after the default; first those of near
                                             shapes */
     size_t prior_count, prior_near, prior_next;
@@ -127,6 +128,7 @@ struct tuning {
     size_t identity_room;
     struct candidate_queue ready, committing;
     struct candidate *best, *standard; /* standard: the default's candidate */
+    bool last_was_cached;              /* the image that came last */
     size_t compiling, following, counts[OUTCOME_COUNT], evaluations;
 
     struct subject control; /* tuning_belief.c */

@@ -8,10 +8,12 @@
 #include "daemon/tuning_internal.h"
 
 #include "daemon/log.h"
+#include "daemon/search/number.h"
 #include "daemon/xmalloc.h"
 #include "plugins/estimate.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,19 +168,23 @@ static void default_values(const struct tuning *tuning, int64_t *values)
         memcpy(values, tuning->manifest->defaults[0], sizeof tuning->manifest->defaults[0]);
 }
 
-/* Best first; NULL and 0 where nothing can be estimated. */
-static struct ranked *rank_space(
-    const struct tuning *tuning, struct estimator *estimator, size_t *count)
+/* Best first. Where no configuration is passed over, the search gets their estimates to go by. */
+static struct ranked *rank_space(struct tuning *tuning, struct estimator *estimator, size_t *count)
 {
     int64_t standard[MANIFEST_MAX_PARAMS], values[MANIFEST_MAX_PARAMS];
     size_t total = space_count(tuning->space), step = total / STATIC_LOOK_MAX + 1;
     struct ranked *ranked = xcalloc(total / step + 1, sizeof *ranked);
     *count = 0;
+    if (step == 1)
+        tuning->guesses = xmalloc(total * sizeof tuning->guesses[0]);
     default_values(tuning, standard);
     for (size_t i = 0; i < total; i += step) {
         struct estimate estimate;
         space_config(tuning->space, i, values);
-        if (estimator_run(estimator, values, 0, &estimate, NULL) == 0)
+        bool is_estimated = estimator_run(estimator, values, 0, &estimate, NULL) == 0;
+        if (tuning->guesses != NULL)
+            tuning->guesses[i] = is_estimated ? (float)number_log2(estimate.time_ns) : NAN;
+        if (is_estimated)
             ranked[(*count)++] = (struct ranked){
                 .rank = rank_of(estimate.time_ns),
                 .unlike = count_unlike(tuning, values, standard),

@@ -28,7 +28,7 @@ static const struct command commands[] = {
     {"cancel", "JOB", "end a job; what it measured is kept", run_cancel},
     {"simulate",
         "TABLE --strategy S --trace FILE [--budget N] [--runs N] [--seed N] [--noise] "
-        "[--outstanding N] [--space FILE]",
+        "[--repeats N] [--outstanding N] [--space FILE]",
         "a search strategy on a recorded space, without daemon or GPU", run_simulate},
     {"devices", "", "the GPUs that the daemon sees", run_devices},
     {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
@@ -62,7 +62,8 @@ static const struct legend {
     {"--job", "of this job only"},
     {"--trace", "write what was tried, in order: run_id,evaluation_index,config_index,time_ms"},
     {"--runs", "searches, each with a seed of its own made from --seed; default 1"},
-    {"--noise", "an evaluation sees one of the recorded repeats instead of their mean"},
+    {"--noise", "an evaluation sees recorded repeats, drawn by lot, instead of their mean"},
+    {"--repeats", "with --noise: it sees the median of so many; default 7, as a sweep at least"},
     {"--outstanding", "proposals under way at once, as with several workers; default 1"},
     {"--space", "the space's values and constraints; default: index.json beside the table"},
     {"--limit", "at most so many"},

@@ -17,11 +17,13 @@
 #include <time.h>
 
 #define OUTSTANDING_MAX 4096
+#define REPEATS_MAX 101
+#define REPEATS_DEFAULT 7 /* a sweep times a candidate so often at least */
 
 struct simulation {
     struct recording recording;
     const char *strategy, *trace_path;
-    int64_t budget, runs, seed, outstanding;
+    int64_t budget, runs, seed, outstanding, repeats;
     bool is_noisy;
     FILE *trace;
     size_t evaluations;
@@ -62,14 +64,30 @@ static void propose(struct simulation *simulation, struct run *run)
         run->is_done = step == SEARCH_DONE || run->queued == 0;
 }
 
-/* What one evaluation sees: the recorded time, or one of its repeats by lot. */
+static double median_of(double *times, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        double time = times[i];
+        size_t at = i;
+        for (; at > 0 && times[at - 1] > time; at--)
+            times[at] = times[at - 1];
+        times[at] = time;
+    }
+    return count % 2 ? times[count / 2] : (times[count / 2 - 1] + times[count / 2]) / 2;
+}
+
+/* What one evaluation sees: the recorded time, or the median of some of its repeats, drawn by lot
+ * as a sweep takes samples. */
 static double see(
     const struct simulation *simulation, struct run *run, const struct recorded *config)
 {
     if (!simulation->is_noisy || config->repeats_count == 0)
         return config->time_ms;
-    size_t repeat = rng_below(&run->noise, config->repeats_count);
-    return simulation->recording.repeats_ms[config->repeats_start + repeat];
+    const double *repeats_ms = simulation->recording.repeats_ms + config->repeats_start;
+    double drawn[REPEATS_MAX];
+    for (int64_t i = 0; i < simulation->repeats; i++)
+        drawn[i] = repeats_ms[rng_below(&run->noise, config->repeats_count)];
+    return median_of(drawn, (size_t)simulation->repeats);
 }
 
 static void evaluate(struct simulation *simulation, struct run *run)
@@ -204,11 +222,13 @@ static int read_args(struct simulation *simulation, const struct args *args, str
     simulation->is_noisy = args_has(args, "--noise");
     simulation->budget = 200;
     simulation->runs = simulation->seed = simulation->outstanding = 1;
+    simulation->repeats = REPEATS_DEFAULT;
     if (search_check_name(simulation->strategy, err))
         return -1;
     return read_number(args, "--budget", 1, INT32_MAX, &simulation->budget, err) ||
                    read_number(args, "--runs", 1, INT32_MAX, &simulation->runs, err) ||
                    read_number(args, "--seed", 0, INT64_MAX, &simulation->seed, err) ||
+                   read_number(args, "--repeats", 1, REPEATS_MAX, &simulation->repeats, err) ||
                    read_number(
                        args, "--outstanding", 1, OUTSTANDING_MAX, &simulation->outstanding, err)
                ? -1

@@ -9,15 +9,15 @@
 #include <string.h>
 
 /* Constants chosen on recorded spaces (tests/bench/search.sh); none of them is sharp. */
-#define WEIGHT_START 3.0 /* and centre of the prior, whose deviation is in octaves: */
+#define WEIGHT_START 2.0 /* and centre of the prior, whose deviation is in octaves: */
 #define WEIGHT_OCTAVES 1.5
 #define NOISE_START 0.02
 #define NOISE_OCTAVES 2.0
 #define TAIL_SLOPE 0.3      /* of targets beyond the median */
 #define FAILED_QUANTILE 0.9 /* the time that a failure is taken for */
 #define TREND_MAX 2.5       /* deviations from the mean guess that count */
-#define MARGIN 0.15         /* what a trial should gain, in deviations of the targets */
-#define STEPS_EARLY 8       /* of learning per fit, while that is cheap: */
+#define MARGIN 0.3          /* what a trial should gain, in deviations of the targets */
+#define STEPS_EARLY 12      /* of learning per fit, while that is cheap: */
 #define STEPS_LATE 2
 #define EARLY_COUNT 60
 

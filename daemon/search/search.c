@@ -114,6 +114,11 @@ void search_report(struct search *search, size_t index, enum outcome outcome, do
         search->strategy->report(search->state, index, outcome, median_ns);
 }
 
+bool search_learns(const struct search *search)
+{
+    return search->strategy->report != NULL;
+}
+
 size_t search_total(const struct search *search)
 {
     return search->budget;

@@ -58,6 +58,9 @@ enum search_step search_next(struct search *search, size_t *index);
 void search_mark_tried(struct search *search, size_t index);
 void search_report(struct search *search, size_t index, enum outcome outcome, double median_ns);
 
+/* Whether reports change what it proposes, so that proposals made ahead of them are poorer. */
+bool search_learns(const struct search *search);
+
 /* How many evaluations this search will make at most. */
 size_t search_total(const struct search *search);
 

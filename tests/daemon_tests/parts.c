@@ -47,7 +47,7 @@ int open_parts(void **state)
     parts_registry = registry_create((const char *const[]){folder, NULL});
     registry_reload(parts_registry);
     parts = (struct tuning_deps){
-        .loop = test_loop(), .harness = &harness, .compile_ahead = 2, .host = "here"};
+        .loop = test_loop(), .harness = &harness, .compile_workers = 1, .host = "here"};
     open_database(0);
     return 0;
 }

@@ -194,3 +194,18 @@ int noted_number(const char *text)
     walk_log(text, &number);
     return number;
 }
+
+int noted_ahead(const char *leader, const char *follower)
+{
+    FILE *file = fopen(path_in("fake.log"), "re");
+    char line[256];
+    int ahead = 0, most = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        ahead += strncmp(line, leader, strlen(leader)) == 0;
+        ahead -= strncmp(line, follower, strlen(follower)) == 0;
+        most = ahead > most ? ahead : most;
+    }
+    if (file != NULL)
+        fclose(file);
+    return most;
+}

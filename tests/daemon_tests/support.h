@@ -40,6 +40,8 @@ const char *const *fake_env(void);
 int noted(const char *text);
 /* The number after `text` in its first line in the log; -1: none. */
 int noted_number(const char *text);
+/* By how many lines of `leader` those of `follower` were behind at most. */
+int noted_ahead(const char *leader, const char *follower);
 
 int open_descriptors(void);
 bool has_children(void);

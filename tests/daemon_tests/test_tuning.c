@@ -43,7 +43,7 @@ static int finish(void **state)
 
 /* The shipped transpose, `evals` configurations of it, on the first `devices` devices; filter: of
  * these values alone, taken. */
-static struct tuning *tune_some(size_t evals, size_t devices, json_t *filter)
+static struct tuning *tune_by(const char *strategy, size_t evals, size_t devices, json_t *filter)
 {
     struct tuning_callbacks callbacks = {.on_progress = on_progress, .on_done = on_done};
     struct tune_error err = {0};
@@ -53,7 +53,7 @@ static struct tuning *tune_some(size_t evals, size_t devices, json_t *filter)
         .dims = {64, 64},
         .dtype = "f32",
         .mode = "cold",
-        .strategy = "random",
+        .strategy = strategy,
         .budget_evals = evals,
         .job = "j-test",
         .deadline_ms = 1000};
@@ -69,7 +69,7 @@ static struct tuning *tune_some(size_t evals, size_t devices, json_t *filter)
 
 static struct tuning *tune(size_t evals, size_t devices)
 {
-    return tune_some(evals, devices, NULL);
+    return tune_by("random", evals, devices, NULL);
 }
 
 static json_int_t evaluations(void)
@@ -190,7 +190,7 @@ static void what_fails_in_the_confirmation_fails_under_each_of_its_names(void **
     set_fake("FAKE_SAME_IMAGE=1");
     set_fake("FAKE_WRONG=1");
     start_parts();
-    tune_some(2, 1,
+    tune_by("random", 2, 1,
         json_pack("{s:i, s:i, s:i, s:i, s:[i,i]}", "VARIANT", 1, "TILE", 64, "ROWS", 8, "VEC", 2,
             "LAYOUT", 0, 2));
     run_until_true(&told.is_over);
@@ -199,6 +199,32 @@ static void what_fails_in_the_confirmation_fails_under_each_of_its_names(void **
     struct tune_error err = {0};
     assert_int_equal(tuning_db_walk_samples(parts.db, NULL, count_wrong, &wrong, &err), 0);
     assert_int_equal(wrong, 2);
+}
+
+/* The most compiles that were ahead of measurements at any time. */
+static int farthest_ahead(const char *strategy)
+{
+    start_parts();
+    tune_by(strategy, 40, 1, NULL);
+    run_until_true(&told.is_over);
+    assert_int_equal(evaluations(), 40);
+    return noted_ahead("run compile", "run bench");
+}
+
+/* With one compiler and one device: harness and reference, two compiles under way or just done, two
+ * images that wait, and one that is measured. */
+static void a_search_that_learns_runs_ahead_no_farther_than_needed(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    assert_in_range(farthest_ahead("guided"), 3, 2 + 2 + 2 + 1);
+}
+
+static void a_search_that_does_not_learn_runs_ahead(void **state)
+{
+    (void)state;
+    set_fake("FAKE_TIME_NS=90000");
+    assert_true(farthest_ahead("random") > 10);
 }
 
 int main(void)
@@ -218,6 +244,9 @@ int main(void)
             finish),
         cmocka_unit_test_setup_teardown(
             what_fails_in_the_confirmation_fails_under_each_of_its_names, start, finish),
+        cmocka_unit_test_setup_teardown(
+            a_search_that_learns_runs_ahead_no_farther_than_needed, start, finish),
+        cmocka_unit_test_setup_teardown(a_search_that_does_not_learn_runs_ahead, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,8 @@ simulate "$folder/e" --strategy random --seed 7 --noise
 cmp -s "$folder/a" "$folder/b" || fail "the same seed gave another trace"
 ! cmp -s "$folder/a" "$folder/c" || fail "another seed gave the same trace"
 ! cmp -s "$folder/d" "$folder/e" || fail "noise changed nothing"
+simulate "$folder/one" --strategy random --seed 7 --noise --repeats 1
+! cmp -s "$folder/one" "$folder/e" || fail "the number of repeats changed nothing"
 [ "$(cut -d, -f1-3 "$folder/d")" = "$(cut -d, -f1-3 "$folder/e")" ] || fail "noise changed what random tries"
 
 # The head, and a row per evaluation.

@@ -56,7 +56,8 @@ static void estimate(
     const struct gauss *gauss, float x, float code, double *mean, double *deviation)
 {
     float places[1][MANIFEST_MAX_PARAMS] = {{x, code}};
-    gauss_estimate(gauss, places, 1, mean, deviation);
+    double trend = 0;
+    gauss_estimate(gauss, places, &trend, 1, mean, deviation);
 }
 
 static void known_points_are_met_and_unknown_ones_are_uncertain(void **state)
@@ -134,6 +135,38 @@ static void appending_ends_where_there_is_no_room(void **state)
     free(gauss);
 }
 
+/* The mean far from all points, where the trend is `trend`. */
+static double estimate_by_trend(struct gauss *gauss, double trend)
+{
+    float places[1][MANIFEST_MAX_PARAMS] = {{0.5f, 1}};
+    double mean, deviation;
+    gauss->weights[1] = 1e9; /* no point is like this one */
+    gauss_fit(gauss);
+    gauss_estimate(gauss, places, &trend, 1, &mean, &deviation);
+    return mean;
+}
+
+static void a_trend_is_followed_as_far_as_the_targets_do(void **state)
+{
+    (void)state;
+    static const double targets[] = {-1.2, -0.6, 0.3, 0.5, 1};
+    static const double other[] = {0.9, -0.2, -1.1, 1.3, -0.9};
+    struct gauss *gauss = fitted();
+    for (size_t i = 0; i < 5; i++) {
+        gauss->targets[i] = targets[i];
+        gauss->trends[i] = targets[i];
+    }
+    double followed = estimate_by_trend(gauss, 2);
+    assert_true(followed > 1.2 && followed < 2.2);
+    for (size_t i = 0; i < 5; i++)
+        gauss->trends[i] = -targets[i];
+    assert_true(estimate_by_trend(gauss, 2) < 0); /* the guesses were the wrong way round */
+    for (size_t i = 0; i < 5; i++)
+        gauss->trends[i] = other[i];
+    assert_true(fabs(estimate_by_trend(gauss, 2)) < 0.6 * followed);
+    free(gauss);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +177,7 @@ int main(void)
         cmocka_unit_test(an_outstanding_point_is_less_uncertain_and_changes_no_estimate),
         cmocka_unit_test(an_appended_point_is_as_one_that_was_fitted),
         cmocka_unit_test(appending_ends_where_there_is_no_room),
+        cmocka_unit_test(a_trend_is_followed_as_far_as_the_targets_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
