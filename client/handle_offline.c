@@ -67,10 +67,11 @@ static int open_of_user(const char *name, char path[PATH_MAX])
 {
     char folder[PATH_MAX];
     const char *data = environment("XDG_DATA_HOME"), *home = environment("HOME");
-    if (data == NULL && home == NULL)
+    bool has_data = data != NULL && data[0] == '/';
+    if (!has_data && (home == NULL || home[0] != '/'))
         return -1;
-    int count = snprintf(folder, sizeof folder, "%s%s/tunerd/plugins", data ? data : home,
-        data ? "" : "/.local/share");
+    int count = snprintf(folder, sizeof folder, "%s%s/tunerd/plugins", has_data ? data : home,
+        has_data ? "" : "/.local/share");
     return count < PATH_MAX ? open_in(folder, (size_t)count, name, path) : -1;
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs into a folder other than the configured prefix, builds the example against that by
+# Installs into a folder other than the configured prefix, builds the examples against that by
 # find_package and by pkg-config, and asks the installed tunectl what it finds beside itself.
+# Without a daemon the examples must find the installed kernels.
 set -eu
 cmake=$1 build=$2 source=$3
 folder=$(mktemp -d)
@@ -13,14 +14,17 @@ cat > "$folder/consumer/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.16)
 project(consumer C)
 find_package(tunerd 0.1 REQUIRED)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY bin) # beside nothing
 foreach(form tune tune_static)
-  add_executable(get_\${form} $source/client/examples/get.c)
-  target_link_libraries(get_\${form} tunerd::\${form})
+  foreach(example get tune_get)
+    add_executable(\${example}_\${form} $source/client/examples/\${example}.c)
+    target_link_libraries(\${example}_\${form} tunerd::\${form})
+  endforeach()
 endforeach()
 END
 "$cmake" -S "$folder/consumer" -B "$folder/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" > /dev/null
 "$cmake" --build "$folder/consumer/build" > "$folder/log" || { cat "$folder/log" && exit 1; }
-programs="$folder/consumer/build/get_tune $folder/consumer/build/get_tune_static"
+programs="$folder/consumer/build/bin/get_tune $folder/consumer/build/bin/get_tune_static"
 if command -v pkg-config > /dev/null; then
     PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name tunerd.pc)")
     export PKG_CONFIG_PATH
@@ -35,6 +39,29 @@ for program in $programs; do
     if [ "$status" -ne 3 ] || ! grep -q "$folder/none.sock" "$folder/log"; then
         echo "$program ended with $status:" && cat "$folder/log" && exit 1
     fi
+done
+
+# The library finds the kernels that were installed with it, wherever that is; a program that carries
+# it in itself has to be told, unless they are at the configured prefix.
+default_of() {
+    HOME=$folder TUNE_SOCKET=$folder/none.sock "$@" gemm M=64 N=64 K=64 > "$folder/log" 2>&1 &&
+        grep -q "default of the installed manifest" "$folder/log" || {
+        echo "$* says:" && cat "$folder/log" && exit 1
+    }
+}
+default_of "$folder/consumer/build/bin/tune_get_tune"
+default_of env TUNE_PLUGIN_PATH="$prefix/share/tunerd/plugins" \
+    "$folder/consumer/build/bin/tune_get_tune_static"
+
+# What it shows to the linker is its own interface and nothing else.
+if nm -D --defined-only "$(find "$prefix" -name 'libtune.so')" | grep -v ' tune_'; then
+    echo "libtune.so shows these, too" && exit 1
+fi
+
+# tune_cuda.h is complete as installed, in C and in C++.
+for compiler in "cc -std=c11 -x c" "c++ -std=c++11 -x c++"; do
+    echo '#include <tunerd/tune_cuda.h>' | $compiler -Wall -Wextra -Werror -fsyntax-only \
+        -I "$prefix/include" -isystem "$source/tests/cuda_stub" -
 done
 
 TUNE_EMULATE=1 "$prefix/bin/tunectl" doctor > "$folder/log" || :
