@@ -1,6 +1,7 @@
 /* Serving many and fast: answers given again are the same bytes, and never old. */
 #include "harness.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAG_WINS(tag)                                                                              \
@@ -97,6 +98,15 @@ static bool knows_the_new_tag(void *context)
     return knows;
 }
 
+static void add_a_param(struct harness *harness)
+{
+    write_tiny(harness, &(struct tiny){.tags = 4,
+                            .params = ", {\"name\": \"MORE\", \"meaning\": \"m\", \"values\": [1]}",
+                            .defaults = ", \"MORE\": 1"});
+    kill(harness->daemon, SIGHUP);
+    wait_for(knows_the_new_tag, harness, LIMIT_MS);
+}
+
 static void an_answer_is_not_given_again_when_it_has_changed(void)
 {
     struct harness *harness = start_tiny(4, TAG_WINS(2));
@@ -114,11 +124,7 @@ static void an_answer_is_not_given_again_when_it_has_changed(void)
     assert_int_equal(tag_of(answer), 2);
     json_decref(answer);
     close(client);
-    write_tiny(harness, &(struct tiny){.tags = 4,
-                            .params = ", {\"name\": \"MORE\", \"meaning\": \"m\", \"values\": [1]}",
-                            .defaults = ", \"MORE\": 1"});
-    kill(harness->daemon, SIGHUP);
-    wait_for(knows_the_new_tag, harness, LIMIT_MS);
+    add_a_param(harness);
 }
 
 /* Bytes that differ only where the parser refuses must not be taken for a question seen before. */
@@ -160,6 +166,239 @@ static void a_thousand_clients_are_served_together(void)
     }
 }
 
+/* --- sessions --------------------------------------------------------------------------------- */
+
+static json_t *session_params(const char *session, const char *policy)
+{
+    return json_pack("{s:s, s:{s:i}, s:s*, s:s*}", "kernel", "tiny", "shape", "N", 64, "session",
+        session, "policy", policy);
+}
+
+static void a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restart(void)
+{
+    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    json_t *first = ask(harness, "get", session_params("train-7", NULL));
+    assert_string_equal(text_at(first, "origin"), "default");
+    tune_shape(harness, 64);
+    json_t *later = ask(harness, "get", session_params("train-7", "cached"));
+    assert_true(json_equal(first, later));
+    json_decref(later);
+    json_t *other = ask(harness, "get", session_params("train-8", NULL));
+    assert_string_equal(text_at(other, "origin"), "exact");
+    assert_int_equal(number_at(other, "config.TAG"), 2);
+    json_decref(other);
+    harness_kill(harness);
+    harness_start(harness);
+    later = ask(harness, "get", session_params("train-7", NULL));
+    assert_true(json_equal(first, later));
+    json_decref(later);
+    json_decref(first);
+}
+
+static void all_ranks_that_ask_at_once_get_one_answer(void)
+{
+    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    static const char *const policies[] = {"nearest", "tune", "wait"};
+    char request[256];
+    int ranks[30];
+    json_t *first = NULL;
+    for (int i = 0; i < 30; i++) {
+        ranks[i] = raw_connect(harness);
+        int length = snprintf(request, sizeof request,
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"get\",\"params\":{\"kernel\":\"tiny\","
+            "\"shape\":{\"N\":64},\"session\":\"job\",\"policy\":\"%s\"}}\n",
+            policies[i % 3]);
+        raw_send(ranks[i], request, (size_t)length);
+    }
+    for (int i = 0; i < 30; i++) {
+        json_t *answer = raw_receive(ranks[i]);
+        json_t *config = json_object_get(json_object_get(answer, "result"), "config");
+        assert_non_null(config);
+        if (first == NULL)
+            first = json_incref(config);
+        assert_true(json_equal(first, config));
+        json_decref(answer);
+        close(ranks[i]);
+    }
+    json_decref(first);
+}
+
+static void a_changed_kernel_ends_its_sessions(void)
+{
+    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    json_decref(ask(harness, "get", session_params("s", NULL)));
+    add_a_param(harness);
+    tune_shape(harness, 64);
+    json_t *answer = ask(harness, "get", session_params("s", NULL));
+    assert_string_equal(text_at(answer, "origin"), "exact");
+    json_decref(answer);
+}
+
+static void names_of_sessions_are_checked(void)
+{
+    struct harness *harness = start_tiny(2, "{}");
+    char longest[102];
+    memset(longest, 'a', sizeof longest);
+    longest[101] = '\0';
+    ask_fail(harness, "get", session_params("", NULL), TUNE_EINVAL);
+    ask_fail(harness, "get", session_params("a/b", NULL), TUNE_EINVAL);
+    ask_fail(harness, "get", session_params("a b", NULL), TUNE_EINVAL);
+    ask_fail(harness, "get", session_params(longest, NULL), TUNE_EINVAL);
+    longest[100] = '\0';
+    json_decref(ask(harness, "get", session_params(longest, NULL)));
+}
+
+static void the_code_of_a_sessions_answer_is_that_of_its_configuration(void)
+{
+    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    json_decref(ask(harness, "get", session_params("s", NULL)));
+    tune_shape(harness, 64);
+    json_t *params = session_params("s", NULL);
+    json_object_set_new(params, "cubin", json_true());
+    json_t *kept = ask(harness, "get", params);
+    params = json_pack("{s:s, s:{s:i}, s:b}", "kernel", "tiny", "shape", "N", 64, "cubin", 1);
+    json_t *best = ask(harness, "get", params);
+    assert_int_equal(number_at(kept, "config.TAG"), 0);
+    assert_int_equal(number_at(best, "config.TAG"), 2);
+    assert_string_not_equal(text_at(kept, "cubin"), "");
+    assert_string_not_equal(text_at(kept, "cubin"), text_at(best, "cubin"));
+    json_decref(kept);
+    json_decref(best);
+}
+
+/* --- in the background ------------------------------------------------------------------------ */
+
+static void use_nvml_stand_in(void)
+{
+    setenv("LD_LIBRARY_PATH", NVML_FOLDER, 1);
+}
+
+static bool has_looked_three_times(void *context)
+{
+    const struct harness *harness = context;
+    char path[128];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/nvml-looks", harness->folder);
+    return stat(path, &status) == 0 && status.st_size >= 3;
+}
+
+static const char *job_state(struct harness *harness, const char *job)
+{
+    static char state[32];
+    json_t *json = ask(harness, "jobs", json_pack("{s:s}", "job", job));
+    snprintf(state, sizeof state, "%s", text_at(json, "state"));
+    json_decref(json);
+    return state;
+}
+
+static void start_with_nvml(struct harness *harness, const char *load)
+{
+    write_tiny(harness, &(struct tiny){.tags = 4});
+    harness_scenario(harness, TAG_WINS(2));
+    harness_write(harness, "nvml-load", "%s", load);
+    harness->before_exec = use_nvml_stand_in;
+    harness_start(harness);
+}
+
+static void check_busy(const char *load)
+{
+    struct harness *harness = harness_new();
+    start_with_nvml(harness, load);
+    json_t *answer = ask(harness, "get",
+        json_pack("{s:s, s:{s:i}, s:s}", "kernel", "tiny", "shape", "N", 64, "policy", "tune"));
+    char job[64];
+    snprintf(job, sizeof job, "%s", text_at(answer, "job"));
+    json_decref(answer);
+    wait_for(has_looked_three_times, harness, LIMIT_MS);
+    assert_string_equal(job_state(harness, job), "queued");
+    tune_shape(harness, 32); /* somebody waits for this one: it does not ask whether it may */
+    assert_string_equal(job_state(harness, job), "queued");
+    harness_write(harness, "nvml-load", "3 20");
+    struct job_name name;
+    snprintf(name.text, sizeof name.text, "%s", job);
+    json_t *done = wait_job(harness, name);
+    assert_string_equal(text_at(done, "state"), "done");
+    json_decref(done);
+}
+
+static void a_background_sweep_waits_while_the_gpu_is_at_work(void)
+{
+    check_busy("90 20");
+}
+
+static void a_background_sweep_waits_while_memory_is_short(void)
+{
+    check_busy("0 80");
+}
+
+static void who_waits_hurries_a_background_sweep(void)
+{
+    struct harness *harness = harness_new();
+    start_with_nvml(harness, "90 20");
+    json_t *params =
+        json_pack("{s:s, s:{s:i}, s:s}", "kernel", "tiny", "shape", "N", 64, "policy", "tune");
+    json_decref(ask(harness, "get", json_incref(params)));
+    json_object_set_new(params, "policy", json_string("wait"));
+    json_t *answer = ask(harness, "get", params);
+    assert_string_equal(text_at(answer, "origin"), "exact");
+    json_decref(answer);
+    json_t *jobs = ask(harness, "jobs", NULL);
+    assert_int_equal(json_array_size(jobs), 1);
+    json_decref(jobs);
+}
+
+static void who_asked_is_told_when_the_background_sweep_has_ended(void)
+{
+    static const char request[] =
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"get\",\"params\":{\"kernel\":"
+        "\"tiny\",\"shape\":{\"N\":64},\"policy\":\"tune\"}}\n";
+    struct harness *harness = harness_new();
+    harness->args[0] = "--background-evals";
+    harness->args[1] = "3";
+    write_tiny(harness, &(struct tiny){.tags = 40});
+    harness_start(harness);
+    int askers[2] = {raw_connect(harness), raw_connect(harness)};
+    char job[64] = "";
+    double generation = 0;
+    for (int i = 0; i < 2; i++) {
+        raw_send(askers[i], request, sizeof request - 1);
+        json_t *answer = raw_receive(askers[i]);
+        if (i == 1)
+            assert_string_equal(job, text_at(answer, "result.job"));
+        snprintf(job, sizeof job, "%s", text_at(answer, "result.job"));
+        generation = number_at(answer, "result.generation");
+        json_decref(answer);
+    }
+    for (int i = 0; i < 2; i++) {
+        json_t *event = raw_receive(askers[i]);
+        assert_string_equal(text_at(event, "method"), "done"); /* no progress before it */
+        assert_string_equal(text_at(event, "params.job"), job);
+        json_t *result =
+            json_array_get(json_object_get(json_object_get(event, "params"), "results"), 0);
+        assert_true(number_at(result, "evaluations") == 3); /* the budget */
+        json_decref(event);
+        json_t *answer = answer_to(askers[i], request);
+        assert_string_equal(text_at(answer, "result.origin"), "exact");
+        assert_true(number_at(answer, "result.generation") > generation);
+        json_decref(answer);
+        close(askers[i]);
+    }
+}
+
+static void without_a_budget_nothing_is_tuned_on_the_side(void)
+{
+    struct harness *harness = harness_new();
+    harness->args[0] = "--background-evals";
+    harness->args[1] = "0";
+    write_tiny(harness, &(struct tiny){.tags = 2});
+    harness_start(harness);
+    json_t *answer = ask(harness, "get",
+        json_pack("{s:s, s:{s:i}, s:s}", "kernel", "tiny", "shape", "N", 64, "policy", "tune"));
+    assert_string_equal(text_at(answer, "origin"), "default");
+    assert_null(at(answer, "job"));
+    json_decref(answer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +407,16 @@ int main(void)
         HARNESS_TEST(an_answer_is_not_given_again_when_it_has_changed),
         HARNESS_TEST(what_only_looks_like_a_question_is_refused),
         HARNESS_TEST(a_thousand_clients_are_served_together),
+        HARNESS_TEST(a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restart),
+        HARNESS_TEST(all_ranks_that_ask_at_once_get_one_answer),
+        HARNESS_TEST(a_changed_kernel_ends_its_sessions),
+        HARNESS_TEST(names_of_sessions_are_checked),
+        HARNESS_TEST(the_code_of_a_sessions_answer_is_that_of_its_configuration),
+        HARNESS_TEST(a_background_sweep_waits_while_the_gpu_is_at_work),
+        HARNESS_TEST(a_background_sweep_waits_while_memory_is_short),
+        HARNESS_TEST(who_waits_hurries_a_background_sweep),
+        HARNESS_TEST(who_asked_is_told_when_the_background_sweep_has_ended),
+        HARNESS_TEST(without_a_budget_nothing_is_tuned_on_the_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
