@@ -314,8 +314,11 @@ static int map_bytes(
     return 0;
 }
 
+/* How much of a file is looked at when it is opened. */
+enum depth { DEPTH_HEAD, DEPTH_LOOKUPS, DEPTH_WHOLE };
+
 static int check_file(
-    const uint8_t *bytes, size_t count, const char *name, bool is_whole, struct tune_error *err)
+    const uint8_t *bytes, size_t count, const char *name, enum depth depth, struct tune_error *err)
 {
     const struct file_head *head = (const struct file_head *)bytes;
     if (!has_sound_head(head, count))
@@ -323,18 +326,20 @@ static int check_file(
     if (head->version != SNAPSHOT_VERSION)
         return tune_fail(err, TUNE_EVERSION, "%s is of version %u, this program reads %d", name,
             head->version, SNAPSHOT_VERSION);
-    populate(bytes, count);
-    if (is_whole && head->content_sum != XXH3_64bits(bytes + sizeof *head, count - sizeof *head))
+    if (depth >= DEPTH_LOOKUPS)
+        populate(bytes, count);
+    if (depth == DEPTH_WHOLE &&
+        head->content_sum != XXH3_64bits(bytes + sizeof *head, count - sizeof *head))
         return tune_fail(err, TUNE_EDAMAGED, "%s is damaged", name);
     return 0;
 }
 
 /* New, with one reference. */
 static struct mapping *mapping_create(
-    int folder_fd, const char *name, bool is_whole, struct tune_error *err)
+    int folder_fd, const char *name, enum depth depth, struct tune_error *err)
 {
     struct stat status;
-    const uint8_t *bytes;
+    const uint8_t *bytes = NULL;
     int fd = snapshot_open_file(folder_fd, name, O_RDONLY, &status, err);
     if (fd < 0)
         return NULL;
@@ -344,7 +349,7 @@ static struct mapping *mapping_create(
     if (result != 0)
         return NULL;
     struct mapping *mapping = NULL;
-    if (check_file(bytes, count, name, is_whole, err) == 0) {
+    if (check_file(bytes, count, name, depth, err) == 0) {
         mapping = malloc(sizeof *mapping);
         if (mapping == NULL)
             tune_fail(err, TUNE_ENOMEM, "no memory to open %s", name);
@@ -489,14 +494,14 @@ static struct mapping *reuse(const struct snapshot *snapshot, int folder_fd, con
     return NULL;
 }
 
-static int take_file(struct snapshot *snapshot, int folder_fd, const char *name, bool is_whole,
+static int take_file(struct snapshot *snapshot, int folder_fd, const char *name, enum depth depth,
     struct mapping **mapping, struct tune_error *err)
 {
     if (name[0] == '\0')
         return 0;
     *mapping = reuse(snapshot, folder_fd, name);
     if (*mapping == NULL)
-        *mapping = mapping_create(folder_fd, name, is_whole, err);
+        *mapping = mapping_create(folder_fd, name, depth, err);
     return *mapping == NULL ? -1 : 0;
 }
 
@@ -506,10 +511,11 @@ static int fill_set(struct snapshot *snapshot, struct set *set, const struct sna
     int folder_fd = snapshot_open_folder(snapshot->path, err);
     if (folder_fd < 0)
         return -1;
-    int status = take_file(snapshot, folder_fd, content->base, false, &set->base, err) ||
-                         take_file(snapshot, folder_fd, content->delta, true, &set->delta, err)
-                     ? -1
-                     : 0;
+    int status =
+        take_file(snapshot, folder_fd, content->base, DEPTH_LOOKUPS, &set->base, err) ||
+                take_file(snapshot, folder_fd, content->delta, DEPTH_WHOLE, &set->delta, err)
+            ? -1
+            : 0;
     close(folder_fd);
     if (status != 0)
         set_clear(set);
@@ -720,7 +726,8 @@ int snapshot_walk(const char *folder, const char *name,
     int folder_fd = snapshot_open_folder(folder, err);
     if (folder_fd < 0)
         return -1;
-    struct mapping *mapping = mapping_create(folder_fd, name, true, err);
+    struct mapping *mapping =
+        mapping_create(folder_fd, name, on_entry == NULL ? DEPTH_HEAD : DEPTH_WHOLE, err);
     close(folder_fd);
     if (mapping == NULL)
         return -1;

@@ -65,9 +65,11 @@ struct snapshot_page {
  * written, or its writer was killed. */
 int snapshot_read_page(const char *folder, struct snapshot_page *page, struct tune_error *err);
 
-/* All entries of a file, checked whole: TUNE_EDAMAGED before the first call where it fails.
- * `answer` is NULL for "ask the daemon"; all is borrowed during the call, which returns 0 to go on.
- * on_entry NULL only counts. *entries may be NULL. */
+/* All entries of a file, checked whole: TUNE_EDAMAGED before the first call where it fails. The
+ * answer is NULL for "ask the daemon"; all is borrowed during the call, which returns 0 to go on.
+ * With on_entry NULL only the head is read and checked. `entries` may be NULL; it gets their
+ * number.
+ */
 int snapshot_walk(const char *folder, const char *name,
     int (*on_entry)(
         const char *key, size_t key_length, const struct tune_answer *answer, void *context),
