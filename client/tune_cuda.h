@@ -425,12 +425,12 @@ static inline int tune_cuda_plan_args(
     const struct tune_cuda_plan *plan, struct tune_cuda_step *step, struct tune_error *err)
 {
     size_t count = step->launch.arg_count;
-    void *values = NULL; /* a tensor map lies on 64 bytes */
+    size_t bytes = ((count + 1) * sizeof *step->values + 63) / 64 * 64;
     step->params = (void **)calloc(count + 1, sizeof *step->params);
-    if (step->params == NULL || posix_memalign(&values, 64, (count + 1) * sizeof *step->values))
+    step->values = (struct tune_cuda_value *)aligned_alloc(64, bytes); /* as a tensor map lies */
+    if (step->params == NULL || step->values == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for a plan");
-    memset(values, 0, (count + 1) * sizeof *step->values);
-    step->values = (struct tune_cuda_value *)values;
+    memset((void *)step->values, 0, bytes);
     for (size_t i = 0; i < count; i++) {
         struct tune_arg arg;
         tune_launch_arg(&step->launch, i, &arg);
