@@ -6,6 +6,7 @@
 #include "print.h"
 
 #include "client/proto.h"
+#include "client/snapshot.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -335,6 +336,42 @@ static void check_database(json_t *checks, const struct tunectl *ctl)
         human_bytes(available, text));
 }
 
+static uint64_t count_entries(const char *folder, const char *name)
+{
+    uint64_t entries = 0;
+    if (name[0] != '\0')
+        snapshot_walk(folder, name, NULL, NULL, &entries, NULL);
+    return entries;
+}
+
+/* What programs of this user find of the answers that the daemon publishes. */
+static void check_published(json_t *checks, const struct tunectl *ctl)
+{
+    const json_t *said = ctl->client ? json_object_get(tune_server(ctl->client), "served") : NULL;
+    char link[TUNE_SOCKET_PATH_BYTES + 16], text[HUMAN_BYTES];
+    struct snapshot_page page;
+    struct tune_error err = {0};
+    if (said == NULL)
+        return; /* no daemon, or one of a release that publishes nothing */
+    snprintf(link, sizeof link, "%s.served", tune_server_path(ctl->client));
+    if (!json_is_string(said)) {
+        note(checks, "warning", "published", "see the daemon's log; programs ask by the socket",
+            "the daemon cannot publish answers");
+    } else if (snapshot_read_page(link, &page, &err)) {
+        bool is_early = err.code == TUNE_ENOTFOUND || err.code == TUNE_EBUSY;
+        note(checks, is_early ? "ok" : "warning", "published",
+            is_early ? NULL : "programs of this user ask by the socket", "%s",
+            is_early ? "nothing yet" : err.text);
+    } else {
+        double age_s = (double)time(NULL) - (double)page.published_unix_ms / 1000;
+        note(checks, "ok", "published", NULL,
+            "%s: %llu entries and %llu newer ones, generation %llu, %s ago",
+            json_string_value(said), (unsigned long long)count_entries(link, page.base),
+            (unsigned long long)count_entries(link, page.delta),
+            (unsigned long long)page.generation, human_duration(age_s > 0 ? age_s : 0, text));
+    }
+}
+
 static void check_locks(json_t *checks)
 {
     const char *asked = getenv("TUNE_LOCK_DIR");
@@ -362,6 +399,7 @@ int run_doctor(struct tunectl *ctl, const struct args *args)
     check_daemon(checks, ctl);
     check_socket(checks, ctl);
     check_database(checks, ctl);
+    check_published(checks, ctl);
     check_locks(checks);
     bool is_well = all_present(checks);
     json_t *value = json_pack("{s:b, s:s, s:O, s:O?}", "ok", is_well, "version", TUNE_VERSION,

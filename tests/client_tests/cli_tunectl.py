@@ -420,8 +420,10 @@ class Doctor(unittest.TestCase):
              "driver": {"found": True, "works": True, "path": "/d/libcuda.so.1", "cuda": "13.0"},
              "devices": [{"name": "NVIDIA H200", "arch": "sm_90", "sm": 90, "uuid": "GPU-1"}]}
 
-    def doctor(self, probe, *args):
+    def doctor(self, probe, *args, **ping):
         with tempfile.TemporaryDirectory() as folder, FakeDaemon() as daemon:
+            usual = daemon.handlers["ping"]
+            daemon.handlers["ping"] = lambda connection, params: dict(usual(connection, params), **ping)
             worker = os.path.join(folder, "tune-worker")
             with open(worker, "w") as file:
                 file.write("#!/bin/sh\ncat <<'END'\n%s\nEND\n" % json.dumps(probe))
@@ -429,6 +431,13 @@ class Doctor(unittest.TestCase):
             return run("--socket", daemon.path, "doctor", *args, env={
                 "TUNE_WORKER": worker, "TUNE_TUNERD": worker, "TUNE_LOCK_DIR": folder,
                 "TUNE_EMULATE": ""})
+
+    def test_what_is_published_is_shown(self):
+        for served, words in ((None, "the daemon cannot publish answers"), ("/n/served", "nothing yet")):
+            result = self.doctor(self.PROBE, served=served)
+            self.assertEqual(result.returncode, 0, result.stdout)
+            self.assertIn(words, result.stdout)
+        self.assertNotIn("published", self.doctor(self.PROBE).stdout)  # an older daemon
 
     def test_a_whole_machine_is_well(self):
         result = self.doctor(self.PROBE)
