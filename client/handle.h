@@ -64,7 +64,8 @@ struct events;
 
 struct links {
     pthread_mutex_t lock;
-    pthread_mutex_t trying; /* held by the one who tries an absent daemon */
+    pthread_cond_t end_of_try;
+    bool is_tried; /* somebody is trying an absent daemon */
     struct link *idle;
     size_t idle_count;
     long long gone_since_ms; /* 0: a daemon answered when last tried */

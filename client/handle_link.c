@@ -56,7 +56,11 @@ void handle_links_init(struct links *links)
 {
     *links = (struct links){.gone_since_ms = NEVER_SEEN};
     pthread_mutex_init(&links->lock, NULL);
-    pthread_mutex_init(&links->trying, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&links->end_of_try, &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 
 static struct tune_client *take_idle(struct links *links)
@@ -101,7 +105,7 @@ void handle_links_finish(struct links *links)
 {
     drop_idle(links);
     pthread_mutex_destroy(&links->lock);
-    pthread_mutex_destroy(&links->trying);
+    pthread_cond_destroy(&links->end_of_try);
 }
 
 /* --- connecting ------------------------------------------------------------------------------- */
@@ -111,22 +115,47 @@ static bool is_absent(const struct links *links, long long now_ms)
     return links->gone_since_ms != 0 && now_ms - links->gone_since_ms > GONE_WAIT_MS;
 }
 
-/* An absent daemon is tried by one caller at a time, and the others wait for what he finds; false
- * when that took too long, or when it was tried a moment ago. */
-static bool begin_try(struct links *links, long long deadline)
+/* Waits until nobody else tries; false at the deadline. The lock is held. */
+static bool wait_for_turn(struct links *links, long long deadline)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += at_most(handle_left_ms(deadline), 3600000) / 1000 + 1;
-    if (pthread_mutex_clocklock(&links->trying, CLOCK_MONOTONIC, &until) != 0)
-        return false;
-    long long now_ms = client_now_ms();
+    while (links->is_tried) {
+        int left_ms = at_most(handle_left_ms(deadline), 1000);
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)(left_ms % 1000) * 1000000;
+        until.tv_sec += left_ms / 1000 + until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (left_ms == 0)
+            return false;
+        pthread_cond_timedwait(&links->end_of_try, &links->lock, &until);
+    }
+    return true;
+}
+
+/* An absent daemon is tried by one caller at a time, and the others wait for what he finds. False
+ * when that took too long, or when it was tried a moment ago; *is_alone: end_try must follow. */
+static bool begin_try(struct links *links, long long deadline, bool *is_alone)
+{
+    bool may = true;
+    *is_alone = false;
     pthread_mutex_lock(&links->lock);
-    bool may = !is_absent(links, now_ms) || now_ms >= links->retry_at_ms;
+    if (is_absent(links, client_now_ms())) {
+        may = wait_for_turn(links, deadline);
+        *is_alone = may && is_absent(links, client_now_ms());
+        if (*is_alone && client_now_ms() < links->retry_at_ms)
+            may = *is_alone = false;
+        links->is_tried |= *is_alone;
+    }
     pthread_mutex_unlock(&links->lock);
-    if (!may)
-        pthread_mutex_unlock(&links->trying);
     return may;
+}
+
+static void end_try(struct links *links)
+{
+    pthread_mutex_lock(&links->lock);
+    links->is_tried = false;
+    pthread_cond_broadcast(&links->end_of_try);
+    pthread_mutex_unlock(&links->lock);
 }
 
 /* Notes that nobody answered; false when it is no use to wait any longer. */
@@ -192,17 +221,14 @@ struct tune_client *handle_connect(
     struct links *links = &tune->links;
     for (;;) {
         struct tune_error why = {0};
-        bool may_return = false;
-        pthread_mutex_lock(&links->lock);
-        bool is_alone = is_absent(links, client_now_ms());
-        pthread_mutex_unlock(&links->lock);
-        if (is_alone && !begin_try(links, deadline)) {
+        bool may_return = false, is_alone;
+        if (!begin_try(links, deadline, &is_alone)) {
             tune_fail(err, TUNE_ENODAEMON, "no daemon answered a moment ago");
             return NULL;
         }
         struct tune_client *client = try_once(tune, deadline, &may_return, &why);
         if (is_alone)
-            pthread_mutex_unlock(&links->trying);
+            end_try(links);
         if (client != NULL)
             return client;
         int left_ms = handle_left_ms(deadline);

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Serving C programs on a GPU: serve_suite.py PREFIX OUT_FOLDER [EXAMPLES]    exit status 77: there is no GPU here
+
+PREFIX is an installed tree or a build folder. EXAMPLES is the folder of the built examples; without it they are
+looked for in PREFIX (cmake --install BUILD --component examples, or a build folder's bin). Sweeps gemm for two
+shapes, multiplies through tune_cuda.h and checks (tuned, untuned and awkward shapes; what a program is told when no
+daemon runs), and compares the served kernel with cuBLAS. Prints a table and writes OUT_FOLDER/serve.json. About a
+minute and a half.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "bench"))
+from daemon import Daemon  # noqa: E402
+
+SWEPT = ("4096,4096,4096", "256,256,65536")  # the second is split along K: scratch and a second launch
+AWKWARD = ("1,1,1", "17,13,7", "1021,1019,1013", "1,4099,257", "129,127,65")
+COMPARED = SWEPT + ("512,512,512", "1024,1024,1024", "2048,2048,2048", "4000,4096,4096", "8192,8192,8192",
+                    "16,4096,4096", "4096,16,4096", "1021,1019,1013")
+BUDGET = "evals=200,seconds=30"  # of a shape
+
+failures = []
+
+
+def check(what, is_right, detail=""):
+    print(f"{'ok    ' if is_right else 'FAILED'} {what} {detail}", flush=True)
+    if not is_right:
+        failures.append(what)
+
+
+def find_examples(prefix):
+    folders = sys.argv[3:4] or [prefix + "/libexec/tunerd/examples", prefix + "/bin"]
+    for folder in folders:
+        if os.path.exists(folder + "/tune_gemm"):
+            return os.path.abspath(folder)
+    raise SystemExit(f"the examples are not in {' or '.join(folders)}: cmake --install BUILD --component examples")
+
+
+def environment(socket):
+    libraries = [os.environ.get("LD_LIBRARY_PATH", ""), "/usr/local/cuda/lib64", "/usr/local/cuda/lib"]
+    return {**os.environ, "TUNE_SOCKET": socket, "LD_LIBRARY_PATH": ":".join(x for x in libraries if x)}
+
+
+def run(socket, *words):
+    begun = time.monotonic()
+    done = subprocess.run(words, env=environment(socket), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=240)
+    return done, time.monotonic() - begun
+
+
+def multiply(socket, program, shape):
+    done, seconds = run(socket, program, *shape.split(","))
+    check(f"tune_gemm {shape}", done.returncode == 0 and "right" in done.stdout,
+          f"{seconds:.2f} s  {' | '.join((done.stdout + done.stderr).splitlines())}")
+    return {"shape": shape, "seconds": seconds, "output": done.stdout + done.stderr}
+
+
+def compare(socket, program):
+    done, _ = run(socket, program, "--json", *COMPARED)
+    check("tune_gemm_cublas", done.returncode == 0, done.stderr.strip())
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    print(f"{'shape':<18} {'origin':<12} {'served':>12} {'cuBLAS':>12} {'cuBLAS / served':>16}")
+    for row in rows:
+        shape = f"{row['M']},{row['N']},{row['K']}"
+        theirs = f"{row['cublas_us']:9.1f} us {row['ratio']:16.3f}" if "ratio" in row else "not there"
+        print(f"{shape:<18} {row['origin']:<12} {row['ours_us']:9.1f} us {theirs}")
+    return rows
+
+
+def main():
+    prefix, out = (os.path.abspath(word) for word in sys.argv[1:3])
+    examples = find_examples(prefix)
+    if not os.path.exists("/dev/nvidiactl"):
+        print("skipped: there is no GPU on this machine")
+        sys.exit(77)
+    os.makedirs(out, exist_ok=True)
+    result = {"sweeps": [], "products": []}
+    with Daemon(prefix) as daemon:
+        for shape in SWEPT:
+            words = ",".join(f"{name}={size}" for name, size in zip("MNK", shape.split(",")))
+            swept = daemon.sweep("gemm", "--shape", words, "--budget", BUDGET)
+            check(f"sweep gemm {shape}", swept["best"] is not None,
+                  f"{swept['client_wall_s']:.1f} s, {swept['evaluations']} evaluations")
+            result["sweeps"].append(swept)
+        for shape in SWEPT + AWKWARD:
+            result["products"].append(multiply(daemon.socket, examples + "/tune_gemm", shape))
+        check("a swept shape is served as measured", "measured for this shape" in result["products"][0]["output"])
+        result["compared"] = compare(daemon.socket, examples + "/tune_gemm_cublas")
+    done, seconds = run("/nowhere/tunerd.sock", examples + "/tune_gemm", "64", "64", "64")
+    check("without a daemon it says so", done.returncode == 1 and "does not compile" in done.stderr,
+          f"{seconds:.2f} s  {done.stderr.strip()}")
+    with open(out + "/serve.json", "w") as file:
+        json.dump(result, file, indent=1)
+    print(f"{len(failures)} failed" + "".join("\n  " + f for f in failures))
+    sys.exit(1 if failures else 0)
+
+
+main()
