@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -165,6 +166,14 @@ class Kernels(unittest.TestCase):
     def test_an_output_has_the_shape_of_its_count(self):
         y = tunerd.Kernel(self.client, "transpose")(Tensor("float32", (2, 3), [1, 2, 3, 4, 5, 6]))
         self.assertEqual((y.shape, y.tolist()), ((3, 2), [1, 4, 2, 5, 3, 6]))
+
+    def test_a_thread_that_has_no_context_yet(self):
+        kernel = tunerd.Kernel(self.client, "softmax")
+        x, results = Tensor("float32", (4, 8), [0.0] * 32), []
+        thread = threading.Thread(target=lambda: results.append(kernel(x)))
+        thread.start()
+        thread.join()
+        self.assertEqual(results[0].tolist(), [0.125] * 32)
 
     def test_cupy_arrays(self):
         values = [random.uniform(-1, 1) for _ in range(4 * 10)]

@@ -22,10 +22,14 @@ AWKWARD = {
              "M=64,N=64,K=65537", "M=255,N=257,K=1"],
     "transpose": ["M=1,N=1", "M=1,N=100003", "M=100003,N=1", "M=127,N=129", "M=1023,N=1025"],
     "reduce": ["N=1", "N=31", "N=33", "N=1023", "N=1000003"],
+    "softmax": ["M=1,N=1", "M=100003,N=1", "M=1,N=1000003", "M=1023,N=33", "M=257,N=1025", "M=7,N=32768"],
 }
-HUGE = {"transpose": "M=46349,N=46351", "reduce": "N=2147484671", "gemm": "M=70001,N=9,K=31013"}
+HUGE = {"transpose": "M=46349,N=46351", "reduce": "N=2147484671", "gemm": "M=70001,N=9,K=31013",
+        "softmax": "M=46349,N=46351"}
+HUGE_GIB = {"softmax": 64}  # of device memory, with the reference in double precision; 24 for the others
 VARIANTS = {"gemm": ["naive", "tiled"], "transpose": ["naive", "tiled"],
-            "reduce": ["interleaved", "sequential", "shuffle", "shuffle_atomic"]}
+            "reduce": ["interleaved", "sequential", "shuffle", "shuffle_atomic"],
+            "softmax": ["naive", "registers", "shared", "online", "split"]}
 WRAPPER = """#!/bin/sh
 [ "$1" = bench ] || exec {worker} "$@"
 trap '' TERM # the tool would die of it before its summary; the worker ends with its pipe
@@ -56,10 +60,11 @@ def awkward(daemon):
 
 
 def huge(daemon):
-    if daemon.devices()[0]["memory_bytes"] < 24 << 30:
-        print("skipped huge: the device has less than 24 GiB")
-        return
+    memory = daemon.devices()[0]["memory_bytes"]
     for kernel, shape in HUGE.items():
+        if memory < HUGE_GIB.get(kernel, 24) << 30:
+            print(f"skipped {kernel} {shape}: it needs {HUGE_GIB.get(kernel, 24)} GiB of device memory")
+            continue
         result = daemon.ctl("sweep", kernel, "--shape", shape, "--strategy", "random", "--budget",
                             "evals=6", "--seed", "7", check=False)
         check(f"{kernel} {shape}", "counts" in result and all_ok(result), str(result.get("counts", result)))
@@ -107,7 +112,8 @@ def sanitizer_control(prefix, logs):
 
 def sanitizer(prefix, tool, logs):
     wrapper = wrapped_worker(prefix, tool, logs)
-    shapes = {"gemm": "M=65,N=70,K=33", "transpose": "M=70,N=45", "reduce": "N=10007"}
+    shapes = {"gemm": "M=65,N=70,K=33", "transpose": "M=70,N=45", "reduce": "N=10007",
+              "softmax": "M=3,N=4096"}
     with Daemon(prefix, env={"TUNE_WORKER": wrapper}) as daemon:
         for kernel, variants in VARIANTS.items():
             for variant in variants:

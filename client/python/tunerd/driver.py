@@ -28,7 +28,9 @@ _PROTOTYPES: Dict[str, Sequence[Any]] = {
     "cuInit": [_U32],
     "cuDriverGetVersion": [_OUT(_INT)],
     "cuCtxGetCurrent": [_OUT(_HANDLE)],
+    "cuCtxSetCurrent": [_HANDLE],
     "cuCtxGetDevice": [_OUT(_INT)],
+    "cuDevicePrimaryCtxRetain": [_OUT(_HANDLE), _INT],
     "cuDeviceGetAttribute": [_OUT(_INT), _INT, _INT],
     "cuDeviceGetName": [ctypes.c_char_p, _INT, _INT],
     "cuModuleLoadData": [_OUT(_HANDLE), ctypes.c_char_p],
@@ -75,14 +77,19 @@ class Driver:
     def _context(self) -> int:
         context = ctypes.c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(context))
-        if not context.value:
-            raise Error("no_device", "no CUDA context is current in this thread: put an array on the "
-                        "GPU first")
-        return context.value
+        return context.value or 0
+
+    def use_context_of(self, ordinal: int) -> None:
+        """Makes a GPU's primary context, in which PyTorch and CuPy work, current in a thread that has
+        none: a new thread gets one only with its first call of the CUDA runtime."""
+        if self._context():
+            return
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
+        self.call("cuCtxSetCurrent", context)
 
     def device(self) -> Tuple[str, int]:
         """Name and compute capability (90 for 9.0) of the current context's GPU."""
-        self._context()
         ordinal, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
         self.call("cuCtxGetDevice", ctypes.byref(ordinal))
         self.call("cuDeviceGetAttribute", ctypes.byref(major), _ATTRIBUTE_CC_MAJOR, ordinal)

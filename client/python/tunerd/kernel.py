@@ -22,6 +22,7 @@ the counts do not say it, `dims` does: kernel(x, dims={"N": 7}).
 from __future__ import annotations
 
 import ctypes
+import importlib
 import math
 import re
 import threading
@@ -41,17 +42,20 @@ NAMES = {code: name for name, code in DTYPES.items()}
 _STORED_AS = {"tf32": "f32"}  # dtypes whose elements lie in memory as another
 
 
+_libraries: Dict[type, ModuleType] = {}  # what library_of has found
+
+
 def library_of(array: Any) -> ModuleType:
     """tunerd.torch or tunerd.cupy: how to handle this array."""
-    origin = type(array).__module__.partition(".")[0]
-    if origin == "torch":
-        from . import torch
-        return torch
-    if origin == "cupy":
-        from . import cupy
-        return cupy
-    raise Error("invalid_request", "a %s is neither a PyTorch tensor nor a CuPy array"
-                % type(array).__name__)
+    library = _libraries.get(type(array))
+    if library is None:
+        origin = type(array).__module__.partition(".")[0]
+        if origin not in ("torch", "cupy"):
+            raise Error("invalid_request", "a %s is neither a PyTorch tensor nor a CuPy array"
+                        % type(array).__name__)
+        library = importlib.import_module("." + origin, __package__)
+        _libraries[type(array)] = library
+    return library
 
 
 class _Buffer(NamedTuple):
@@ -80,12 +84,19 @@ class _Memset(NamedTuple):
     size: int  # bytes
 
 
+class _Output(NamedTuple):
+    name: str
+    shape: Tuple[int, ...]  # of what is allocated
+    elements: int
+    dtype: str
+
+
 class _Plan(NamedTuple):
     """All that a call does for one shape, dtype and device."""
     answer: Json
     steps: List[Union[_Launch, _Memset]]
     inputs: List[_Buffer]
-    outputs: List[Tuple[_Buffer, Tuple[int, ...], str]]  # with shape and dtype of what is allocated
+    outputs: List[_Output]
     scratch: List[Tuple[str, int]]  # (name, bytes)
     absent: List[str]               # buffers that this configuration does not need
 
@@ -185,6 +196,7 @@ class Kernel:
         return {name: found[name][0] for name in self._dims}
 
     def _plan(self, library: ModuleType, arrays: Sequence[Any], dims: Optional[Shape]) -> _Plan:
+        driver_module.driver().use_context_of(library.device_of(arrays[0]))
         if self._policy == "tune" and self._client.poll() != self._generation:
             self._generation = self._client.generation
             self._plans.clear()
@@ -217,8 +229,8 @@ class Kernel:
         for buffer in self._buffers:
             if buffer.role == "out":
                 stored = _stored(buffer, dtype)
-                outputs.append((buffer, self._out_shape(buffer, arrays, shape,
-                                                        sizes[buffer.name], stored), stored))
+                axes = self._out_shape(buffer, arrays, shape, sizes[buffer.name], stored)
+                outputs.append(_Output(buffer.name, axes, math.prod(axes), stored))
         return _Plan(answer=answer, steps=[_step_of(launch, functions, sizes)
                                            for launch in answer["launches"]],
                      inputs=self._inputs, outputs=outputs,
@@ -283,21 +295,21 @@ class Kernel:
             if len(plan.outputs) != 1:
                 raise Error("invalid_request", "%s has %d outputs: give out={name: array}"
                             % (self.name, len(plan.outputs)))
-            given = {plan.outputs[0][0].name: out}
+            given = {plan.outputs[0].name: out}
         results = [a for b, a in zip(plan.inputs, arrays) if b.role == "inout"]
-        for buffer, shape, stored in plan.outputs:
-            array = given.get(buffer.name)
+        for output in plan.outputs:
+            array = given.get(output.name)
             if array is None:
-                array = library.empty(arrays[0], shape, stored)
-            elif library.dtype_of(array) != stored or math.prod(array.shape) != math.prod(shape):
+                array = library.empty(arrays[0], output.shape, output.dtype)
+            elif (library.dtype_of(array), math.prod(array.shape)) != (output.dtype, output.elements):
                 raise Error("invalid_request", "%s must be %s with %d elements, not %s with %d"
-                            % (buffer.name, stored, math.prod(shape), library.dtype_of(array),
+                            % (output.name, output.dtype, output.elements, library.dtype_of(array),
                                math.prod(array.shape)))
-            address = _address(library, buffer.name, array, arrays[0])
+            address = _address(library, output.name, array, arrays[0])
             if address in values.values():
                 raise Error("invalid_request", "%s is one of the inputs too: give it memory of its own"
-                            % buffer.name)
-            values[buffer.name] = address
+                            % output.name)
+            values[output.name] = address
             results.append(array)
         return results
 
