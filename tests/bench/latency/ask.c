@@ -162,7 +162,8 @@ static void count_failure(struct client *client, const char *line, size_t length
 {
     if (report.failed++ == 0)
         snprintf(report.first_failure, sizeof report.first_failure, "%.*s", (int)length, line);
-    end_wait(client);
+    if (client->is_waiting) /* else nobody asked */
+        end_wait(client);
 }
 
 /* --- replies ---------------------------------------------------------------------------------- */
