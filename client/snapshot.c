@@ -373,14 +373,23 @@ static struct mapping *mapping_create(
 
 enum found { FOUND, FOUND_ASK, FOUND_DAMAGED, FOUND_NOT };
 
+/* Entries lie scattered in memory: their lines are asked for together. */
+static void prefetch_entry(const struct file_entry *entry)
+{
+    for (size_t at = 0; at < PREFETCH_BYTES; at += CACHE_LINE)
+        __builtin_prefetch((const uint8_t *)entry + at);
+}
+
 /* The entry at `offset`, or NULL where it does not lie inside the file. */
 static const struct file_entry *entry_at(const struct mapping *mapping, uint64_t offset)
 {
-    const struct file_entry *entry = (const struct file_entry *)(mapping->bytes + offset);
+    const struct file_entry *entry;
     uint64_t end = mapping->head->table;
     if (offset % sizeof(uint64_t) != 0 || offset < sizeof(struct file_head) ||
         offset > end - sizeof *entry)
         return NULL;
+    entry = (const struct file_entry *)(mapping->bytes + offset);
+    prefetch_entry(entry);
     if (entry->key_length > end - offset - sizeof *entry || entry->value_length > end ||
         entry->value > end - entry->value_length)
         return NULL;
@@ -396,13 +405,6 @@ static enum found take_value(const struct mapping *mapping, const struct file_en
     if (entry->value_length == 0)
         return FOUND_ASK;
     return answer_from_bytes(value, entry->value_length, answer, NULL) == 0 ? FOUND : FOUND_DAMAGED;
-}
-
-/* Entries lie scattered in memory: their lines are asked for together. */
-static void prefetch_entry(const struct mapping *mapping, uint64_t offset)
-{
-    for (size_t at = 0; at < PREFETCH_BYTES; at += CACHE_LINE)
-        __builtin_prefetch(mapping->bytes + offset + at);
 }
 
 static void prefetch_slot(const struct mapping *mapping, uint64_t hash)
@@ -421,7 +423,6 @@ static enum found look_up(const struct mapping *mapping, const char *key, size_t
             return FOUND_NOT;
         if (slot->hash != hash)
             continue;
-        prefetch_entry(mapping, slot->offset);
         const struct file_entry *entry = entry_at(mapping, slot->offset);
         if (entry == NULL)
             return FOUND_DAMAGED;
