@@ -244,6 +244,15 @@ static void start(struct run *run, struct tune *tune)
     must_tune(tune_kernel_open(tune, "gemm", "f32", &run->gemm, &err), &err);
 }
 
+static void stop(struct run *run)
+{
+    tune_kernel_close(run->gemm);
+    cuMemFree(run->flush);
+    cuEventDestroy(run->from);
+    cuEventDestroy(run->to);
+    cuStreamDestroy(run->stream);
+}
+
 static bool read_shape(const char *text, struct tune_dim shape[3])
 {
     long long m, n, k;
@@ -284,7 +293,7 @@ int main(int argc, char **argv)
     }
     if (as_json)
         printf("]\n");
-    tune_kernel_close(run.gemm);
+    stop(&run);
     tune_close(tune);
     return status;
 }
