@@ -12,8 +12,9 @@
  * context, and does all that belongs to it, in order, on the stream: memsets, every kernel, with
  * its shared memory, cluster and cooperative attributes, scalar arguments and tensor maps. When
  * tune_generation tells of news the next launch takes the new best. The first launch of a shape
- * asks for code and loads it (milliseconds); later ones cost a look-up in a list and the driver's
- * own launch.
+ * asks for code and loads it (milliseconds, or some tenths of a second where the daemon has to
+ * compile), and the first one after news asks again; others cost a look-up in a list and the
+ * driver's own launch.
  *
  * Buffers are those of the manifest that are not scratch, in its order (`tunectl describe gemm`
  * lists them): their sizes follow from the shape and are not checked. Scratch is the kernel's own:
