@@ -120,7 +120,7 @@ class Client:
                  autostart: bool = False) -> None:
         self.timeout = timeout
         self.server: Json = {}  #: the daemon's answer to `ping`
-        self.generation = 0     #: rises whenever a `done` was seen: answers may have changed
+        self.generation = 0     #: rises whenever a sweep was seen to end: answers may have changed
         self._asked_path = path
         self._ids = itertools.count(1)
         self._bytes = bytearray()
@@ -253,7 +253,7 @@ class Client:
             self._bytes += more
 
     def _keep(self, message: Json) -> None:
-        if message.get("method") == "done":
+        if message.get("method") == "done" and message["params"].get("state") == "done":
             self.generation += 1
         self._kept.append(message)
 
