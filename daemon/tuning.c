@@ -19,13 +19,17 @@ static bool is_waiting(const struct tuning *tuning)
            lanes_are_busy(tuning) || tuning->committing.count > 0;
 }
 
-/* How far proposals may run ahead of measurements. A search that learns chooses the worse the more
- * is still out (on ten gemm shapes: 6 evaluations until 5 % of the best one by one, 9 with 16 out,
- * 11 with 30), so it keeps the compilers and the devices busy and no more; a cached image is there
- * at once. */
+/* How far proposals may run ahead of measurements, and of the disk: candidates that fail before
+ * they are compiled would otherwise be worked off in one turn of the loop, all 100,000 of a space
+ * where nearly all are over a limit (run: 1.5 s without an answer to anybody). A search that learns
+ * chooses the worse the more is still out (on ten gemm shapes: 6 evaluations until 5 % of the best
+ * one by one, 9 with 16 out, 11 with 30), so it keeps the compilers and the devices busy and no
+ * more; a cached image is there at once. */
 static bool has_room(const struct tuning *tuning)
 {
     size_t workers = tuning->deps.compile_workers;
+    if (tuning->committing.count >= TUNING_COMMITTING_MAX)
+        return false;
     if (!search_learns(tuning->search))
         return tuning->compiling < 2 * workers && tuning->ready.count < TUNING_READY_MAX;
     size_t compiles = tuning->last_was_cached ? tuning->lane_count : workers + 1;

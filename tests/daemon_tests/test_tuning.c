@@ -1,6 +1,8 @@
 /* One tuning, with workers that fail at moments which the emulator does not offer. */
 #include "parts.h"
 
+#include "daemon/tuning_internal.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -227,6 +229,43 @@ static void a_search_that_does_not_learn_runs_ahead(void **state)
     assert_true(farthest_ahead("random") > 10);
 }
 
+static size_t most_committing;
+
+static void watch_committing(uv_check_t *check)
+{
+    const struct tuning *tuning = check->data;
+    if (!told.is_over && tuning->committing.count > most_committing)
+        most_committing = tuning->committing.count;
+}
+
+/* A grid of 2^38 blocks and more: no candidate is so much as compiled, and nothing but the disk
+ * holds the search back, until the reference turns out to be too large as well. In between others
+ * want the loop. */
+static void candidates_that_fail_at_once_wait_for_the_disk(void **state)
+{
+    (void)state;
+    start_parts();
+    struct tuning_callbacks callbacks = {.on_progress = on_progress, .on_done = on_done};
+    struct tuning_spec spec = {.plugin = registry_find(parts_registry, "gemm", NULL),
+        .device_count = 1,
+        .dims = {INT64_C(1) << 27, INT64_C(1) << 27, 16},
+        .dtype = "f32",
+        .mode = "cold",
+        .strategy = "exhaustive",
+        .budget_evals = 4 * TUNING_COMMITTING_MAX,
+        .job = "j-test",
+        .deadline_ms = 1000};
+    assert_non_null(spec.plugin);
+    uv_check_t check = {.data = tuning_start(&parts, &spec, &callbacks)};
+    uv_check_init(parts.loop, &check);
+    uv_check_start(&check, watch_committing);
+    run_until_true(&told.is_over);
+    uv_close((uv_handle_t *)&check, NULL);
+    run_turns(2);
+    assert_int_equal(told.end, TUNING_FAILED);
+    assert_in_range(most_committing, 1, TUNING_COMMITTING_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +286,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_search_that_learns_runs_ahead_no_farther_than_needed, start, finish),
         cmocka_unit_test_setup_teardown(a_search_that_does_not_learn_runs_ahead, start, finish),
+        cmocka_unit_test_setup_teardown(
+            candidates_that_fail_at_once_wait_for_the_disk, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
