@@ -213,7 +213,7 @@ int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tun
     if (is_fresh)
         return 0;
     enum asked asked = handle_ask(tune, query, true, !is_known, &json, &why);
-    if (asked == ASKED_NOBODY && is_known)
+    if (is_known && (asked == ASKED_NOBODY || why.code == TUNE_ETIMEOUT))
         return 0;
     if (asked == ASKED_NOBODY)
         return tune_fail(err, TUNE_ENODAEMON,

@@ -289,8 +289,10 @@ static bool is_ending(const struct tune_error *why)
     return why->code == TUNE_EBUSY;
 }
 
-static enum asked ask_until(struct tune *tune, json_t *params, long long deadline, bool may_wait,
-    json_t **result, struct tune_error *err)
+/* `is_slow`: an answer may take its time (a sweep, a compilation), so that a missing one says
+ * nothing about the daemon. */
+static enum asked ask_until(struct tune *tune, json_t *params, long long deadline, bool is_slow,
+    bool may_wait, json_t **result, struct tune_error *err)
 {
     struct tune_error why = {0};
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -310,14 +312,15 @@ static enum asked ask_until(struct tune *tune, json_t *params, long long deadlin
             return status ? ASKED_REFUSED : ASKED_OK;
         }
         if (is_lost && why.code == TUNE_ETIMEOUT) {
-            note_mute(&tune->links);
+            if (!is_slow)
+                note_mute(&tune->links);
             break;
         }
         drop_idle(&tune->links);
         note_missing(&tune->links);
     }
     tune_fail(err, why.code, "%s", why.text);
-    return is_ending(&why) ? ASKED_REFUSED : ASKED_NOBODY;
+    return is_ending(&why) || (is_slow && why.code == TUNE_ETIMEOUT) ? ASKED_REFUSED : ASKED_NOBODY;
 }
 
 enum asked handle_ask(struct tune *tune, const struct tune_query *query, bool with_cubin,
@@ -327,7 +330,8 @@ enum asked handle_ask(struct tune *tune, const struct tune_query *query, bool wi
     if (params == NULL)
         return ASKED_REFUSED;
     long long deadline = handle_deadline(tune, query->policy);
-    enum asked asked = ask_until(tune, params, deadline, may_wait, result, err);
+    bool is_slow = with_cubin || query->policy == TUNE_WAIT;
+    enum asked asked = ask_until(tune, params, deadline, is_slow, may_wait, result, err);
     json_decref(params);
     return asked;
 }

@@ -108,8 +108,10 @@ struct tune_cubin {
 int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
     struct tune_cubin *cubin, struct tune_error *err);
 
-/* Time that a request to the daemon may take, in milliseconds; 30,000 at the start. TUNE_WAIT
- * without a limit of its own waits as long as the sweep takes: set one. */
+/* Time that a request to the daemon may take, in milliseconds; 30,000 at the start, and for
+ * TUNE_WAIT as long as the sweep takes until this is called (-1: always as long as it takes).
+ * Past it TUNE_WAIT and tune_get_cubin fail with TUNE_ETIMEOUT; tune_get otherwise answers as
+ * without a daemon. */
 void tune_set_limit(struct tune *tune, int limit_ms);
 
 /* Another number each time an answer may have changed; one load from shared memory. Launchers

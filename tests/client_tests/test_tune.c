@@ -404,6 +404,27 @@ static void a_daemon_that_hangs_costs_the_limit_and_no_more(void **state)
     stand_in_finish(&daemon);
 }
 
+/* A sweep may outlast any limit: that is no sign of a daemon that hangs. */
+static void waiting_in_vain_says_so_and_harms_no_other_question(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    struct tune_query query = tiny;
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    struct tune *tune = open_at(daemon.path);
+    assert_int_equal(ask_tag(tune, 7), 0);
+    daemon.is_mute = true;
+    tune_set_limit(tune, 50);
+    query.policy = TUNE_WAIT;
+    refused(tune, &query, TUNE_ETIMEOUT);
+    daemon.is_mute = false;
+    tune_set_limit(tune, 30000);
+    assert_int_equal(ask_tag(tune, 8), 0);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
 static void code_is_asked_once_and_stays_where_it_is(void **state)
 {
     (void)state;
@@ -603,6 +624,7 @@ int main(void)
         cmocka_unit_test(what_is_known_is_answered_when_the_daemon_is_gone),
         cmocka_unit_test(a_daemon_that_comes_back_is_found_again),
         cmocka_unit_test(a_daemon_that_hangs_costs_the_limit_and_no_more),
+        cmocka_unit_test(waiting_in_vain_says_so_and_harms_no_other_question),
         cmocka_unit_test(code_is_asked_once_and_stays_where_it_is),
         cmocka_unit_test(a_published_answer_needs_no_socket_and_no_allocation),
         cmocka_unit_test(news_is_seen_by_an_open_handle),
