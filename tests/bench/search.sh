@@ -2,8 +2,8 @@
 # Scores each search strategy on recorded spaces: search.sh TUNECTL SPACES_FOLDER [RUNS [STRATEGY ...]]
 #
 # SPACES_FOLDER has the tables (*.csv.gz; those called *-sample are left out), index.json and score_search.py.
-# For each strategy: without noise, with noise, and with 16 proposals under way at once; then what choosing a
-# configuration costs in a space of a million. Writes results/search-DATE.txt beside this file, and prints it.
+# For each strategy: without noise, with the noise of a sweep's medians and of single launches, and with 16
+# proposals under way at once; then what choosing a configuration costs in a space of a million. Writes results/search-DATE.txt beside this file, and prints it.
 set -eu
 [ $# -ge 2 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
 tunectl=$1 spaces=$2 runs=${3:-100}
@@ -69,6 +69,8 @@ PY
         score "$strategy" quiet
         simulate_all --strategy "$strategy" --noise
         score "$strategy" noise
+        simulate_all --strategy "$strategy" --noise --repeats 1
+        score "$strategy" launch
         simulate_all --strategy "$strategy" --outstanding 16
         score "$strategy" batch16
     done

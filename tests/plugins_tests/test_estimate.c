@@ -122,6 +122,23 @@ static void few_warps_leave_schedulers_idle(void **state)
     manifest_destroy(manifest);
 }
 
+/* Blocks of 1,024 threads, two on each SM, 700 ns a round trip. */
+static void round_trips_are_waited_for_unless_other_blocks_work_meanwhile(void **state)
+{
+    (void)state;
+    struct device_info device = h200();
+    struct manifest *manifest =
+        kernel_with(ONE_LAUNCH ", \"flops\": \"N\", \"round_trips\": \"10\"");
+    struct estimate alone = estimate_on(&device, manifest, 132, 1024, 1, 0);
+    struct estimate paired = estimate_on(&device, manifest, 264, 1024, 1, 0);
+    struct estimate rounds = estimate_on(&device, manifest, 3 * 264, 1024, 1, 0);
+    assert_true(is_near(alone.wait_ns, 7000));
+    assert_true(is_near(paired.wait_ns, 3500));
+    assert_true(is_near(rounds.wait_ns, 3 * 3500));
+    assert_true(alone.time_ns >= alone.launch_ns + alone.wait_ns);
+    manifest_destroy(manifest);
+}
+
 static void the_slowest_ceiling_decides(void **state)
 {
     (void)state;
@@ -369,6 +386,7 @@ int main(void)
         cmocka_unit_test(waves_count_blocks_that_run_together),
         cmocka_unit_test(an_sm_with_one_block_more_decides),
         cmocka_unit_test(few_warps_leave_schedulers_idle),
+        cmocka_unit_test(round_trips_are_waited_for_unless_other_blocks_work_meanwhile),
         cmocka_unit_test(the_slowest_ceiling_decides),
         cmocka_unit_test(a_full_device_reaches_the_bandwidth_and_a_near_empty_one_does_not),
         cmocka_unit_test(every_launch_and_memset_costs_its_start),

@@ -131,11 +131,12 @@ static void the_fields_of_the_estimate_may_read_everything(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "traffic_global", "traffic_shared", "flops_done", "registers"};
+        "traffic_global", "traffic_shared", "flops_done", "round_trips", "registers"};
     struct manifest *without = load_valid("small");
     assert_null(without->traffic_global);
     assert_null(without->traffic_shared);
     assert_null(without->flops_done);
+    assert_null(without->round_trips);
     assert_null(without->registers);
     manifest_destroy(without);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -146,7 +147,7 @@ static void the_fields_of_the_estimate_may_read_everything(void **state)
         struct manifest *manifest = load_changed("tiled", changes, &err);
         assert_non_null(manifest);
         const struct expr *const exprs[] = {manifest->traffic_global, manifest->traffic_shared,
-            manifest->flops_done, manifest->registers};
+            manifest->flops_done, manifest->round_trips, manifest->registers};
         assert_string_equal(expr_text(exprs[i]), "M * BM * THREADS * sms * dtype_bytes");
         manifest_destroy(manifest);
         snprintf(changes, sizeof changes, "{\"%s\": \"nothing\"}", names[i]);
