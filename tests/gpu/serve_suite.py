@@ -73,10 +73,10 @@ def compare(socket, program):
 
 def main():
     prefix, out = (os.path.abspath(word) for word in sys.argv[1:3])
-    examples = find_examples(prefix)
     if not os.path.exists("/dev/nvidiactl"):
         print("skipped: there is no GPU on this machine")
         sys.exit(77)
+    examples = find_examples(prefix)
     os.makedirs(out, exist_ok=True)
     result = {"sweeps": [], "products": []}
     with Daemon(prefix) as daemon:
