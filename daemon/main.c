@@ -92,6 +92,14 @@ static void on_damage(const char *what, void *context)
     log_warnx("damaged entry in the database, counted as absent: %s", what);
 }
 
+/* What would have been refused at the start is refused when it is found. */
+static void on_unsound(const struct tune_error *why, void *context)
+{
+    (void)context;
+    log_warnx("fatal: %s", why->text);
+    _exit(1);
+}
+
 /* --- start ------------------------------------------------------------------------------------ */
 
 /* A process started with 0, 1 or 2 closed would get the database or the socket there, and its own
@@ -137,7 +145,7 @@ static void load_kernels(struct app *app)
 
 static int open_parts(struct app *app, struct tune_error *err)
 {
-    struct tuning_db_options options = {.on_damage = on_damage};
+    struct tuning_db_options options = {.on_damage = on_damage, .on_unsound = on_unsound};
     app->registry = registry_create((const char *const *)app->config.plugins);
     if (app->registry == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for the kernels");

@@ -50,8 +50,10 @@ struct pages {
     const char *const *names;
     uint64_t file_bytes;
     uint32_t page_bytes;
+    struct meta meta; /* the state that is checked */
     uint64_t last_page;
     uint8_t *seen; /* one bit for each page */
+    const atomic_bool *is_canceled;
     struct tune_error *err;
 };
 
@@ -372,7 +374,7 @@ static int check_nodes(
  */
 static int check_page(struct pages *pages, uint64_t page, unsigned levels, enum tree_kind kind)
 {
-    if (mark(pages, page) != 0)
+    if (atomic_load(pages->is_canceled) || mark(pages, page) != 0)
         return -1;
     uint8_t *bytes = calloc(1, pages->page_bytes + pages->page_bytes / 2 + 1);
     if (bytes == NULL)
@@ -397,26 +399,53 @@ static int check_tree(struct pages *pages, const struct tree *tree, enum tree_ki
     return check_page(pages, tree->root, tree->depth, kind);
 }
 
-int pages_check(int fd, const char *path, const char *const *names, struct tune_error *err)
+int pages_begin(int fd, const char *path, const char *const *names, struct pages **pages,
+    struct tune_error *err)
 {
-    struct pages pages = {.fd = fd, .path = path, .names = names, .err = err};
-    struct meta meta;
-    if (read_headers(&pages, &meta) != 0)
-        return -1;
-    pages.last_page = meta.last_page;
-    pages.seen = calloc(1, pages.last_page / 8 + 1);
-    if (pages.seen == NULL)
+    struct pages *new = calloc(1, sizeof *new);
+    if (new == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory to check %s", path);
-    int status = check_tree(&pages, &meta.main_tree, TREE_MAIN);
+    *new = (struct pages){.fd = fd, .path = path, .names = names, .err = err};
+    if (read_headers(new, &new->meta) != 0) {
+        free(new);
+        return -1;
+    }
+    *pages = new;
+    return 0;
+}
+
+int pages_finish(struct pages *pages, const atomic_bool *is_canceled, struct tune_error *err)
+{
+    pages->err = err;
+    pages->is_canceled = is_canceled;
+    pages->last_page = pages->meta.last_page;
+    pages->seen = calloc(1, pages->last_page / 8 + 1);
+    int status = pages->seen == NULL
+                     ? tune_fail(err, TUNE_ENOMEM, "no memory to check %s", pages->path)
+                     : check_tree(pages, &pages->meta.main_tree, TREE_MAIN);
     if (status == 0)
-        status = check_tree(&pages, &meta.free_tree, TREE_FREE);
-    free(pages.seen);
+        status = check_tree(pages, &pages->meta.free_tree, TREE_FREE);
+    if (status != 0 && atomic_load(is_canceled))
+        status = 1;
+    free(pages->seen);
+    free(pages);
     return status;
 }
 
-int pages_check_header(int fd, const char *path, struct tune_error *err)
+int pages_check(int fd, const char *path, const char *const *names, struct tune_error *err)
+{
+    static const atomic_bool never;
+    struct pages *pages;
+    return pages_begin(fd, path, names, &pages, err) != 0 ? -1 : pages_finish(pages, &never, err);
+}
+
+int pages_check_header(int fd, const char *path, uint64_t *txn, struct tune_error *err)
 {
     struct pages pages = {.fd = fd, .path = path, .err = err};
     struct meta meta;
-    return read_headers(&pages, &meta);
+    if (read_headers(&pages, &meta) != 0)
+        return -1;
+    if (txn != NULL)
+        *txn = meta.txn;
+    return 0;
 }

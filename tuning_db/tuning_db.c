@@ -101,6 +101,8 @@ int db_usable(struct tuning_db *db, struct tune_error *err)
     if (db->owner_pid != getpid())
         return tune_fail(err, TUNE_EINTERNAL,
             "the database %s was opened by another process; open it after the fork", db->dir);
+    if (atomic_load(&db->check.has_failed))
+        return tune_fail(err, db->check.why.code, "%s", db->check.why.text);
     int status = 0;
     pthread_rwlock_rdlock(&db->map_lock);
     bool is_open = db->env != NULL;

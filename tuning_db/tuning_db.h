@@ -15,6 +15,15 @@
  * against: a file that is cut short or overwritten while it is open (SIGBUS or wrong pages; the
  * next opening detects it).
  *
+ * Reading every page of a large file takes its time (about 2 s for 3 GiB). A clean end leaves a
+ * mark, DIR/clean, that names the data file as it then is: device, inode, size, both time stamps,
+ * last transaction. When the mark is there and still true, nobody has written the file since we
+ * closed it; then the two header pages alone are checked before it is opened, and all pages in a
+ * thread beside the work, on the state that was opened. What that finds is refused as well: every
+ * call fails with the sentence (on_unsound). Left open is a medium that lost bits by itself, met by
+ * a lookup within those seconds. Without a true mark (a crash, a copy, anything that wrote the
+ * file) all pages are checked before anything else.
+ *
  * Commits are durable when they return. After a failed write (disk full, I/O error) nothing of the
  * batch is stored and the next call works, opening LMDB anew if need be. A part of the map's limit
  * (1/16, at most 4 MiB) is kept back for batches that only delete, so a full database can be
@@ -46,6 +55,9 @@ struct tuning_db_options {
     /* Once per damaged entry, from whichever thread met it; must not call this database. May be
      * NULL. */
     void (*on_damage)(const char *what, void *context);
+    /* The check that goes on after opening has found the file damaged; from a thread of its own.
+     * Every call from then on fails with the same error. May be NULL. */
+    void (*on_unsound)(const struct tune_error *why, void *context);
     void *damage_context;
 };
 

@@ -227,6 +227,20 @@ static bool is_in_use(int dir_fd)
     return is_held;
 }
 
+static int check_pages(
+    struct tuning_db *db, int dir_fd, int fd, const char *path, struct tune_error *err)
+{
+    if (db->options.read_only)
+        return is_in_use(dir_fd) ? pages_check_header(fd, path, NULL, err)
+                                 : pages_check(fd, path, table_names, err);
+    db->was_clean = db_is_clean(db, fd, path);
+    int status = db->was_clean ? 0 : pages_check(fd, path, table_names, err);
+    /* From here on the file may be written; a file that is refused keeps what is beside it. */
+    if (status == 0)
+        db_unmark_clean(db);
+    return status;
+}
+
 static int check_data_file(struct tuning_db *db, int dir_fd, struct tune_error *err)
 {
     struct tune_error cause = {.code = TUNE_OK};
@@ -247,9 +261,7 @@ static int check_data_file(struct tuning_db *db, int dir_fd, struct tune_error *
     else if (status.st_size == 0 && db->options.read_only)
         result = tune_fail(err, TUNE_ENOTFOUND, "the database in %s is empty", db->dir);
     else if (status.st_size > 0)
-        result = db->options.read_only && is_in_use(dir_fd)
-                     ? pages_check_header(fd, path, err)
-                     : pages_check(fd, path, table_names, err);
+        result = check_pages(db, dir_fd, fd, path, err);
     close(fd);
     return result;
 }

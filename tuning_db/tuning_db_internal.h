@@ -9,6 +9,7 @@
  *   tuning_db_best.c   the best rows inside a commit
  *   tuning_db_cubin.c  cubins and their eviction inside a commit
  *   tuning_db_changes.c which best rows changed lately
+ *   tuning_db_clean.c  the mark of a clean end, the check beside the work
  *   best.c             the choice of the best rows; pure
  *   pages.c            the check of the data file before LMDB sees it; pure but for reading it
  *
@@ -75,6 +76,19 @@ struct changes {
     uint64_t floor; /* changes up to this generation are not all in the ring */
 };
 
+/* The check of all pages beside the work. */
+struct check {
+    bool is_running; /* or has ended, and is to be joined */
+    pthread_t thread;
+    int fd;
+    char path[4096];
+    MDB_txn *txn; /* keeps the pages of the state that is checked */
+    struct pages *pages;
+    atomic_bool is_canceled;
+    atomic_bool has_failed; /* then `why` says so, and nothing is served any more */
+    struct tune_error why;
+};
+
 struct tuning_db {
     char *dir;
     struct tuning_db_options options;
@@ -99,6 +113,8 @@ struct tuning_db {
 
     _Atomic uint64_t generation; /* of what is stored */
     struct changes changes;
+    bool was_clean; /* at opening: the pages are not checked yet */
+    struct check check;
 };
 
 extern const char *const table_names[TABLE_COUNT + 1]; /* ended by NULL */
@@ -196,6 +212,19 @@ int put_cubin(struct commit *commit, struct op *op);
 int finish_cubins(struct commit *commit);
 int refresh_best(struct commit *commit, struct refresh *refresh);
 int raise_generation(struct commit *commit);
+
+/* --- tuning_db_clean.c ------------------------------------------------------------------------ */
+
+/* Whether the mark is there and true. */
+bool db_is_clean(const struct tuning_db *db, int data_fd, const char *data_path);
+/* Takes the mark away: before the file is opened for writing. */
+void db_unmark_clean(const struct tuning_db *db);
+/* Leaves it: after the environment was closed. Without success there is none. */
+void db_mark_clean(const struct tuning_db *db);
+/* Begins to check all pages of the state as it is; nobody may have written yet. */
+int db_check_start(struct tuning_db *db, struct tune_error *err);
+/* Ends that, early perhaps; before the environment is closed. */
+void db_check_stop(struct tuning_db *db);
 
 /* --- tuning_db_changes.c ---------------------------------------------------------------------- */
 

@@ -103,6 +103,7 @@ int db_env_open(struct tuning_db *db, struct tune_error *err)
 
 void db_env_close(struct tuning_db *db)
 {
+    db_check_stop(db);
     if (db->env != NULL)
         mdb_env_close(db->env);
     db->env = NULL;
@@ -227,7 +228,8 @@ struct tuning_db *tuning_db_open(
         destroy(db);
         return NULL;
     }
-    if (db_env_open(db, err) != 0 || read_generation(db, err) != 0) {
+    if (db_env_open(db, err) != 0 || read_generation(db, err) != 0 ||
+        (db->was_clean && db_check_start(db, err) != 0)) {
         db_env_close(db);
         db_folder_release(db);
         destroy(db);
@@ -241,8 +243,12 @@ void tuning_db_close(struct tuning_db *db)
     if (db == NULL)
         return;
     /* A forked child gives its memory back only: the environment is its parent's. */
-    if (db->owner_pid == getpid())
+    if (db->owner_pid == getpid()) {
+        bool is_whole = db->env != NULL && !db->options.read_only;
         db_env_close(db);
+        if (is_whole && !atomic_load(&db->check.has_failed))
+            db_mark_clean(db);
+    }
     db_folder_release(db);
     destroy(db);
 }

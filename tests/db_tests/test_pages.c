@@ -2,6 +2,7 @@
  * end of the process. */
 #include "fixture.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,6 +320,124 @@ static void samples_are_salvaged_from_a_file_that_is_refused(void **state)
     assert_int_equal(tuning_db_salvage(path_in("none"), put_salvaged, NULL, &err), -1);
 }
 
+/* --- after a clean end ------------------------------------------------------------------------ */
+
+#define MARK "db/clean"
+
+/* Flips a bit in the number of each leaf page that holds samples; opening reads none of them. */
+static void damage_leaves(void)
+{
+    size_t count, pages = 0;
+    char *bytes = read_file(path_in(DATA), &count);
+    for (size_t at = 8192; at + 4096 <= count; at += 4096) {
+        if (bytes[at + 10] != 2 || memmem(bytes + at, 4096, "1/search", 8) == NULL)
+            continue;
+        bytes[at + 1] ^= 1;
+        pages++;
+    }
+    assert_int_not_equal(pages, 0);
+    write_file(path_in(DATA), bytes, count);
+    free(bytes);
+}
+
+/* Makes the mark say what the file is now, as if the medium had changed it by itself. */
+static void forge_mark(void)
+{
+    size_t count;
+    struct stat status;
+    char *mark = read_file(path_in(MARK), &count);
+    assert_int_equal(stat(path_in(DATA), &status), 0);
+    int64_t times[] = {status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+        status.st_ctim.tv_nsec};
+    memcpy(mark + 32, times, sizeof times);
+    write_file(path_in(MARK), mark, count);
+    free(mark);
+}
+
+static void close_cleanly(void)
+{
+    write_file(path_in(DATA), good, good_bytes);
+    tuning_db_close(open_db(NULL));
+    assert_int_equal(access(path_in(MARK), F_OK), 0);
+}
+
+static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t verdict_given = PTHREAD_COND_INITIALIZER;
+static struct tune_error verdict;
+
+static void on_unsound(const struct tune_error *why, void *context)
+{
+    (void)context;
+    pthread_mutex_lock(&verdict_lock);
+    verdict = *why;
+    pthread_cond_signal(&verdict_given);
+    pthread_mutex_unlock(&verdict_lock);
+}
+
+static void damage_after_a_clean_end_is_refused_at_once(void **state)
+{
+    (void)state;
+    close_cleanly();
+    damage_leaves();
+    refuse_db(TUNE_EDAMAGED, "--salvage");
+}
+
+static void what_the_medium_lost_is_refused_when_it_is_found(void **state)
+{
+    (void)state;
+    close_cleanly();
+    damage_leaves();
+    forge_mark();
+    struct tuning_db_options options = {.on_unsound = on_unsound};
+    struct tuning_db *db = open_db(&options);
+    pthread_mutex_lock(&verdict_lock);
+    while (verdict.code == TUNE_OK)
+        pthread_cond_wait(&verdict_given, &verdict_lock);
+    pthread_mutex_unlock(&verdict_lock);
+    assert_int_equal(verdict.code, TUNE_EDAMAGED);
+    assert_non_null(strstr(verdict.text, "--salvage"));
+    struct tune_error err = {0};
+    struct best best;
+    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, &best, &err), -1);
+    assert_string_equal(err.text, verdict.text);
+    tuning_db_close(db);
+    assert_int_not_equal(access(path_in(MARK), F_OK), 0); /* not called clean again */
+    refuse_db(TUNE_EDAMAGED, "--salvage");
+}
+
+static void end_without_closing(void *context)
+{
+    (void)context;
+    _exit(tuning_db_open(path_in("db"), NULL, NULL) == NULL);
+}
+
+static void an_end_without_closing_leaves_no_mark(void **state)
+{
+    (void)state;
+    close_cleanly();
+    assert_int_equal(run_in_child(end_without_closing, NULL), 0);
+    assert_int_not_equal(access(path_in(MARK), F_OK), 0);
+}
+
+static void the_state_that_was_opened_is_checked_while_it_is_written(void **state)
+{
+    (void)state;
+    struct tuning_db_options options = {.on_unsound = on_unsound};
+    verdict = (struct tune_error){0};
+    close_cleanly();
+    for (unsigned round = 0; round < 20; round++) {
+        struct tuning_db *db = open_db(&options);
+        for (unsigned i = 0; i < 10; i++) {
+            char run[32];
+            snprintf(run, sizeof run, "%u/%u", round, i);
+            struct sample sample = make_sample(i, run, 1000);
+            put_sample_now(db, &sample);
+        }
+        tuning_db_close(db);
+        assert_int_equal(verdict.code, TUNE_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +453,10 @@ int main(void)
         cmocka_unit_test(a_folder_fifo_or_link_as_data_file_is_refused),
         cmocka_unit_test(flipped_bits_never_end_the_process),
         cmocka_unit_test(samples_are_salvaged_from_a_file_that_is_refused),
+        cmocka_unit_test(damage_after_a_clean_end_is_refused_at_once),
+        cmocka_unit_test(what_the_medium_lost_is_refused_when_it_is_found),
+        cmocka_unit_test(an_end_without_closing_leaves_no_mark),
+        cmocka_unit_test(the_state_that_was_opened_is_checked_while_it_is_written),
         cmocka_unit_test(overwritten_stretches_never_end_the_process),
     };
     return cmocka_run_group_tests(tests, setup_group, teardown_group);
