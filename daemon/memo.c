@@ -8,18 +8,24 @@
 #include <xxhash.h>
 
 #define MEMO_PLACES ((size_t)1 << 17)
+#define MEMO_GROUP 4 /* places that a question may have */
 
 struct entry {
-    uint64_t hash, version;
+    uint64_t version;
     size_t question_length, answer_length;
     char bytes[]; /* question, answer */
+};
+
+struct place {
+    uint64_t hash;
+    struct entry *entry; /* NULL: free */
 };
 
 struct memo {
     size_t limit_bytes, bytes;
     uint64_t hits;
     size_t hand; /* the place that gives way next */
-    struct entry *places[MEMO_PLACES];
+    struct place places[MEMO_PLACES];
 };
 
 struct memo *memo_create(size_t limit_bytes)
@@ -34,13 +40,13 @@ static size_t entry_bytes(size_t question_length, size_t answer_length)
     return sizeof(struct entry) + question_length + answer_length;
 }
 
-static void drop(struct memo *memo, struct entry **place)
+static void drop(struct memo *memo, struct place *place)
 {
-    if (*place == NULL)
+    if (place->entry == NULL)
         return;
-    memo->bytes -= entry_bytes((*place)->question_length, (*place)->answer_length);
-    free(*place);
-    *place = NULL;
+    memo->bytes -= entry_bytes(place->entry->question_length, place->entry->answer_length);
+    free(place->entry);
+    place->entry = NULL;
 }
 
 void memo_destroy(struct memo *memo)
@@ -50,18 +56,48 @@ void memo_destroy(struct memo *memo)
     free(memo);
 }
 
+static struct place *group_of(struct memo *memo, uint64_t hash)
+{
+    return &memo->places[hash % (MEMO_PLACES / MEMO_GROUP) * MEMO_GROUP];
+}
+
+/* Its place, or NULL. */
+static struct place *find(
+    struct memo *memo, uint64_t hash, const char *question, size_t question_length)
+{
+    struct place *group = group_of(memo, hash);
+    for (size_t i = 0; i < MEMO_GROUP; i++) {
+        const struct entry *entry = group[i].entry;
+        if (entry != NULL && group[i].hash == hash && entry->question_length == question_length &&
+            memcmp(entry->bytes, question, question_length) == 0)
+            return &group[i];
+    }
+    return NULL;
+}
+
+/* The place to take: a free one, else one of another version, else any. */
+static struct place *choose(struct memo *memo, uint64_t hash, uint64_t version)
+{
+    struct place *group = group_of(memo, hash), *chosen = &group[(hash >> 32) % MEMO_GROUP];
+    for (size_t i = 0; i < MEMO_GROUP; i++) {
+        if (group[i].entry == NULL)
+            return &group[i];
+        if (group[i].entry->version != version)
+            chosen = &group[i];
+    }
+    return chosen;
+}
+
 const char *memo_get(struct memo *memo, uint64_t version, const char *question,
     size_t question_length, size_t *answer_length)
 {
     uint64_t hash = XXH3_64bits(question, question_length);
-    const struct entry *entry = memo->places[hash % MEMO_PLACES];
-    if (entry == NULL || entry->version != version || entry->hash != hash ||
-        entry->question_length != question_length ||
-        memcmp(entry->bytes, question, question_length) != 0)
+    const struct place *place = find(memo, hash, question, question_length);
+    if (place == NULL || place->entry->version != version)
         return NULL;
-    *answer_length = entry->answer_length;
+    *answer_length = place->entry->answer_length;
     memo->hits++;
-    return entry->bytes + question_length;
+    return place->entry->bytes + question_length;
 }
 
 static void make_room(struct memo *memo, size_t need)
@@ -79,18 +115,19 @@ void memo_put(struct memo *memo, uint64_t version, const char *question, size_t 
     if (need > memo->limit_bytes)
         return;
     uint64_t hash = XXH3_64bits(question, question_length);
-    struct entry **place = &memo->places[hash % MEMO_PLACES];
+    struct place *place = find(memo, hash, question, question_length);
+    if (place == NULL)
+        place = choose(memo, hash, version);
     drop(memo, place);
     make_room(memo, need);
     struct entry *entry = xmalloc(need);
-    entry->hash = hash;
     entry->version = version;
     entry->question_length = question_length;
     entry->answer_length = answer_length;
     memcpy(entry->bytes, question, question_length);
     memcpy(entry->bytes + question_length, answer, answer_length);
     memo->bytes += need;
-    *place = entry;
+    *place = (struct place){hash, entry};
 }
 
 uint64_t memo_hits(const struct memo *memo)

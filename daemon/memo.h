@@ -1,8 +1,10 @@
 /* Answers kept ready: from the bytes of a question to the bytes of its answer. Knows neither.
  *
- * A table of fixed size in which each question has one place; another one that falls there takes
- * it. Above the limit of bytes, answers give way in the order of their places, going round. An
- * answer of another version is none: whatever may change an answer must change the version. */
+ * A table of fixed size in which a question has one of four places, which it may lose to others
+ * that fall there. (With a single place each, 10,000 questions in 131,072 places kept putting each
+ * other out: 4 in 100 were answered anew.) Above the limit of bytes, answers give way in the order
+ * of their places, going round. An answer of another version is none: whatever may change an answer
+ * must change the version. */
 #ifndef TUNE_MEMO_H
 #define TUNE_MEMO_H
 

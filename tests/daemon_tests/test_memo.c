@@ -76,12 +76,33 @@ static void the_limit_holds_and_the_newest_is_kept(void **state)
     memo_destroy(NULL);
 }
 
+/* With a place for each and no more, some 700 of them would be lost. */
+static void many_questions_keep_out_of_each_others_way(void **state)
+{
+    (void)state;
+    enum { QUESTIONS = 10000 };
+    struct memo *memo = memo_create(64 << 20);
+    char question[16];
+    size_t length, found = 0;
+    for (int i = 0; i < QUESTIONS; i++) {
+        snprintf(question, sizeof question, "%d", i);
+        put(memo, 1, question, "answer");
+    }
+    for (int i = 0; i < QUESTIONS; i++) {
+        snprintf(question, sizeof question, "%d", i);
+        found += memo_get(memo, 1, question, strlen(question), &length) != NULL;
+    }
+    assert_in_range(found, QUESTIONS - 20, QUESTIONS);
+    memo_destroy(memo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_is_found_by_all_bytes_of_its_question),
         cmocka_unit_test(answers_of_another_version_are_none),
         cmocka_unit_test(the_limit_holds_and_the_newest_is_kept),
+        cmocka_unit_test(many_questions_keep_out_of_each_others_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
