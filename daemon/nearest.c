@@ -84,6 +84,7 @@ struct median {
 /* A best row. Texts by number. */
 struct row {
     uint32_t config, arch, gpu, dtype, mode, fingerprint, nvrtc, method;
+    int sm; /* of the arch; 0: the emulated device */
     bool is_confirmed, has_medians;
     double median_ns, default_ns; /* default_ns 0: not known */
     /* Of the configurations that are the best of some shape, as far as measured at this one. */
@@ -195,6 +196,11 @@ static void make_room(struct table *table)
     table->logs = xrealloc(table->logs, cells * sizeof *table->logs);
 }
 
+static int sm_of(const char *arch)
+{
+    return strncmp(arch, "sm_", 3) == 0 ? atoi(arch + 3) : 0;
+}
+
 /* Rows whose shape is none of today's manifest are left out. */
 static int add_row(const struct best *best, void *context)
 {
@@ -214,6 +220,7 @@ static int add_row(const struct best *best, void *context)
         .fingerprint = add_text(texts, best->key.fingerprint),
         .nvrtc = add_text(texts, best->nvrtc),
         .method = add_text(texts, best->method),
+        .sm = sm_of(best->key.arch),
         .is_confirmed = best->is_confirmed,
         .median_ns = best->median_ns,
         .default_ns = best->default_median_ns,
@@ -335,16 +342,12 @@ static int bring_up_to_date(struct nearest *nearest, struct table *table,
 
 /* --- searching -------------------------------------------------------------------------------- */
 
-static int sm_of(const char *arch)
-{
-    return strncmp(arch, "sm_", 3) == 0 ? atoi(arch + 3) : 0;
-}
-
 /* The question as numbers of the table. */
 struct look {
     const struct table *table;
     const struct nearest_question *question;
     uint32_t arch, gpu, dtype, mode, fingerprint;
+    int sm;
     double logs[MANIFEST_MAX_DIMS];
     uint8_t *verdicts; /* of is_valid by configuration: 0 not asked, 1 yes, 2 no */
 };
@@ -368,6 +371,7 @@ static void look_init(
         .dtype = find_text(texts, question->dtype),
         .mode = find_text(texts, question->mode),
         .fingerprint = find_text(texts, question->plugin->fingerprint),
+        .sm = sm_of(question->device->arch),
     };
     for (size_t i = 0; i < table->dim_count; i++)
         look->logs[i] = log2((double)question->dims[i]);
@@ -375,10 +379,8 @@ static void look_init(
 
 static bool may_serve(const struct look *look, const struct row *row)
 {
-    const char *arch = look->table->texts.texts[row->arch];
-    bool is_cpu = strcmp(arch, "cpu") == 0;
-    bool wants_cpu = strcmp(look->question->device->arch, "cpu") == 0;
-    return row->dtype == look->dtype && row->mode == look->mode && is_cpu == wants_cpu;
+    return row->dtype == look->dtype && row->mode == look->mode &&
+           (row->sm == 0) == (look->sm == 0);
 }
 
 static double row_distance(const struct look *look, size_t row)
@@ -392,13 +394,12 @@ static struct fit fit_of(const struct look *look, size_t index)
 {
     const struct row *row = &look->table->rows[index];
     bool same_arch = row->arch == look->arch;
-    int apart = sm_of(look->table->texts.texts[row->arch]) - sm_of(look->question->device->arch);
     return (struct fit){
         .level = !same_arch              ? 2
                  : row->gpu != look->gpu ? 1
                                          : 0,
         .distance = row_distance(look, index),
-        .arch_distance = abs(apart),
+        .arch_distance = abs(row->sm - look->sm),
     };
 }
 
