@@ -288,14 +288,14 @@ def socket_table(rows):
 
 
 def local_table(rows):
-    yield "%-42s %16s  %s" % ("without a socket", "median / p99 us", "allocations, requests to the daemon")
+    yield "%-42s %16s  %s" % ("without a socket", "median / p99 us", "allocations, page faults, requests to the daemon")
     for name, row in rows.items():
         if row[0] is None:
             yield "%-42s not there" % name
         elif "median_ns" in row[0]:
-            counts = "" if "asked" not in row[0] else "%d, %d" % (max(r["allocations"] for r in row),
-                                                                    max(r["asked"] for r in row))
-            yield "%-42s %16s  %s" % (name, pair(row), counts)
+            counts = [str(max(r[count] for r in row)) for count in ("allocations", "page_faults", "asked")
+                      if count in row[0]]
+            yield "%-42s %16s  %s" % (name, pair(row), ", ".join(counts))
 
 
 def start_table(rows, records):

@@ -2,11 +2,12 @@
  *
  *   lookup SOCKET  libtune, from the snapshot that the daemon at SOCKET publishes: each key once
  *                  ("first"), then a few of them again and again ("again"); ends with status 1
- * where an answer is not exact. Counts the allocations of both. sqlite FOLDER  a value by its key
- * from a table made there: WAL, mapped, statement kept wisdom FOLDER  a file of JSON lines made
- * there, read whole to find one answer
+ *                  where an answer is not exact. Counts the allocations and page faults of both.
+ *   sqlite FOLDER  a value by its key from a table made there: WAL, mapped, statement kept
+ *   wisdom FOLDER  a file of JSON lines made there, read whole to find one answer
  *
- *   --keys N   of them (100000; wisdom: 10000)     --value N   bytes of a value (1500)
+ *   --keys N       of them (100000; wisdom: 10000)
+ *   --value N      bytes of a value (1500)
  *
  * Prints one line of JSON: {"median_ns","p99_ns"}, of lookup for "first" and "again" each. */
 #include "asked.h"
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #ifdef BENCH_SQLITE
 #include <sqlite3.h>
 #endif
@@ -76,33 +78,42 @@ static uint64_t look_up(struct tune *tune, size_t key)
     return ticks;
 }
 
+/* Asks for `count` keys: keys[i], or with `random` any of the first AGAIN_KEYS of them. */
+static void print_lookups(struct tune *tune, const char *name, const size_t *keys, size_t count,
+    uint64_t *random, uint64_t *ticks)
+{
+    struct rusage before, after;
+    uint64_t allocations_before = allocations();
+    getrusage(RUSAGE_SELF, &before);
+    for (size_t i = 0; i < count; i++)
+        ticks[i] = look_up(tune, keys[random ? random_below(random, AGAIN_KEYS) : i]);
+    getrusage(RUSAGE_SELF, &after);
+    uint64_t allocated = allocations() - allocations_before;
+    struct spread spread = spread_of(ticks, count);
+    printf("\"%s\": {\"median_ns\": %.0f, \"p99_ns\": %.0f, \"allocations\": %" PRIu64
+           ", \"page_faults\": %ld}",
+        name, spread.median_ns, spread.p99_ns, allocated, after.ru_minflt - before.ru_minflt);
+}
+
 static void run_lookup(const char *socket)
 {
     struct tune_error err = {0};
     struct tune *tune;
     size_t *keys = shuffled(key_count);
-    uint64_t *ticks = bench_alloc(key_count > AGAIN_COUNT ? key_count : AGAIN_COUNT, sizeof *ticks);
-    uint64_t seed = 11;
+    size_t room = key_count > AGAIN_COUNT ? key_count : AGAIN_COUNT;
+    uint64_t *ticks = bench_alloc(room, sizeof *ticks), seed = 11;
+    memset(ticks, 1, room * sizeof *ticks); /* its pages are there before the clock starts */
     ns_per_tick();
     if (tune_open(socket, &tune, &err))
         bench_fail("%s", err.text);
     look_up(tune, keys[0]); /* takes up the files */
-    uint64_t before = allocations();
-    for (size_t i = 1; i < key_count; i++)
-        ticks[i - 1] = look_up(tune, keys[i]);
-    uint64_t first_allocations = allocations() - before;
-    struct spread first = spread_of(ticks, key_count - 1);
-    before = allocations();
+    printf("{");
+    print_lookups(tune, "first", keys + 1, key_count - 1, NULL, ticks);
     for (size_t i = 0; i < AGAIN_KEYS; i++)
         look_up(tune, keys[i]);
-    for (size_t i = 0; i < AGAIN_COUNT; i++)
-        ticks[i] = look_up(tune, keys[random_below(&seed, AGAIN_KEYS)]);
-    uint64_t again_allocations = allocations() - before;
-    struct spread again = spread_of(ticks, AGAIN_COUNT);
-    printf("{\"first\": {\"median_ns\": %.0f, \"p99_ns\": %.0f, \"allocations\": %" PRIu64 "}, "
-           "\"again\": {\"median_ns\": %.0f, \"p99_ns\": %.0f, \"allocations\": %" PRIu64 "}}\n",
-        first.median_ns, first.p99_ns, first_allocations, again.median_ns, again.p99_ns,
-        again_allocations);
+    printf(", ");
+    print_lookups(tune, "again", keys, AGAIN_COUNT, &seed, ticks);
+    printf("}\n");
     tune_close(tune);
     free(ticks);
     free(keys);
