@@ -14,7 +14,8 @@ static json_t *get_request(const struct args *args, struct tune_error *err)
 {
     static const char *const modes[] = {"cold", "warm", NULL};
     static const char *const policies[] = {"cached", "nearest", "tune", "wait", NULL};
-    static const char *const names[] = {"--dtype", "--arch", "--gpu", "--mode", "--policy"};
+    static const char *const names[] = {
+        "--dtype", "--arch", "--gpu", "--mode", "--policy", "--session"};
     const char *mode = args_value(args, "--mode");
     const char *policy = args_value(args, "--policy");
     json_t *shape;

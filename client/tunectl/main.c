@@ -16,7 +16,7 @@ static const struct command commands[] = {
         "measure the kernel's configurations and keep the best", run_sweep},
     {"get",
         "KERNEL --shape DIMS [--dtype T] [--arch SM] [--gpu NAME] [--mode cold|warm] [--policy P] "
-        "[--cubin FILE]",
+        "[--session NAME] [--cubin FILE]",
         "the best known launch for a shape", run_get},
     {"kernels", "", "what there is to tune", run_kernels},
     {"describe", "KERNEL", "a kernel's dimensions, parameters, constraints and default",
@@ -55,7 +55,8 @@ static const struct legend {
     {"--detach", "print the job's id and leave it running"},
     {"--arch", "sm_90, ... or cpu; default: the attached GPU's"},
     {"--gpu", "a GPU's name; its own records are preferred to others of the same arch"},
-    {"--policy", "cached, nearest (default), tune (nearest, and sweep in the background), wait"},
+    {"--policy", "cached, nearest (default), tune (nearest, and sweep when the GPU is idle), wait"},
+    {"--session", "all who ask under this name get the same answer, whatever is tuned meanwhile"},
     {"--cubin", "write the compiled kernel to this file"},
     {"--outcome", "ok, invalid, compile_failed, over_limits, launch_failed, wrong_result, timeout, "
                   "crashed"},
