@@ -19,8 +19,8 @@
  *     fits the smallest GPU there is (sm_75), since nobody says which it is. TUNE_CACHED is
  *     TUNE_ENOTFOUND then, and TUNE_WAIT is TUNE_ENODAEMON.
  * A new best is seen within a second: each lookup compares one number in shared memory. (Where the
- * daemon publishes nothing, what it said is asked again after half a second.) The table keeps about
- * 2,000 answers.
+ * daemon publishes nothing, what it said is asked again after half a second.) The table keeps
+ * 512 answers.
  *
  * When the daemon goes away, what is known is answered at once. Only a question without any answer
  * waits for a restart: until the time limit, but no longer than 5 seconds after the daemon was
