@@ -752,6 +752,15 @@ static void what_is_no_file_is_refused(void **state)
     rmdir(path_of("base-1"));
 }
 
+static uint8_t byte_at(const char *name, size_t at)
+{
+    uint8_t byte;
+    int fd = open(path_of(name), O_RDONLY);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    close(fd);
+    return byte;
+}
+
 static void change_byte(const char *name, size_t at, uint8_t change)
 {
     uint8_t byte;
@@ -775,9 +784,9 @@ static size_t file_bytes(const char *name)
  * them were misses. */
 static size_t damage(const char *name, const int64_t expected[DAMAGE_KEYS + 1])
 {
-    static const uint8_t changes[] = {0x01, 0x80, 0xff};
     size_t misses = 0, count = file_bytes(name);
     for (size_t at = 0; at < count; at++) {
+        const uint8_t changes[] = {0x01, 0x80, 0xff, byte_at(name, at) /* to 0 */};
         for (size_t i = 0; i < sizeof changes; i++) {
             struct snapshot *snapshot = NULL;
             change_byte(name, at, changes[i]);

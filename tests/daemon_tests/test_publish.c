@@ -3,6 +3,7 @@
 #include "daemon/publish.h"
 
 #include "client/snapshot.h"
+#include "daemon/publish_view.h"
 #include "daemon/search/rng.h"
 #include "support.h"
 
@@ -397,6 +398,45 @@ static void a_large_delta_becomes_a_base(void **state)
         assert_int_equal(block_of(&(struct asked){n, NULL, NULL, NULL, 512}), 512);
 }
 
+/* A better one for the first key that a base takes up, right after it has been taken up. */
+static atomic_bool has_news_in_build;
+static _Atomic int64_t news_n;
+
+int __real_view_add_answers(const struct view *view, struct tuning_db *database,
+    const struct record_key *key, bool with_asks, struct snapshot_writer *writer,
+    struct tune_error *err);
+int __wrap_view_add_answers(const struct view *view, struct tuning_db *database,
+    const struct record_key *key, bool with_asks, struct snapshot_writer *writer,
+    struct tune_error *err);
+
+int __wrap_view_add_answers(const struct view *view, struct tuning_db *database,
+    const struct record_key *key, bool with_asks, struct snapshot_writer *writer,
+    struct tune_error *err)
+{
+    int status = __real_view_add_answers(view, database, key, with_asks, writer, err);
+    if (with_asks || !atomic_exchange(&has_news_in_build, false))
+        return status;
+    uint64_t begun_ns = uv_hrtime();
+    commit_one(atoll(strchr(key->shape, '=') + 1), 128, 40);
+    atomic_store(&news_n, atoll(strchr(key->shape, '=') + 1));
+    while (uv_hrtime() - begun_ns < 2 * (uint64_t)TICK_MS * 1000000) /* a round is due */
+        continue;
+    return status;
+}
+
+static void what_changes_while_a_base_is_built_is_not_lost(void **state)
+{
+    (void)state;
+    commit((struct row[]){{1, 512, 50, NULL, NULL}, {2, 512, 50, NULL, NULL}}, 2);
+    atomic_store(&news_n, 0);
+    atomic_store(&has_news_in_build, true);
+    start();
+    wait_for_files(true, true);
+    int64_t n = atomic_load(&news_n);
+    assert_int_equal(block_of(&(struct asked){n, NULL, NULL, NULL, 128}), 128);
+    assert_int_equal(block_of(&(struct asked){3 - n, NULL, NULL, NULL, 512}), 512);
+}
+
 static void an_old_delta_becomes_a_base(void **state)
 {
     (void)state;
@@ -538,6 +578,25 @@ static void other_devices_withdraw_what_was_for_the_old_ones(void **state)
     publish_set_view(publish, registry, NULL, 0);
     wait_for((struct asked){1000, NULL, NULL, NULL, 0});
     wait_for((struct asked){1000, NULL, NULL, "sm_80", 128});
+    wait_for_files(true, false);
+    struct snapshot_page page = page_now();
+    publish_set_view(publish, registry, NULL, 0); /* the same again */
+    commit((struct row[]){{2000, 128, 20, "NVIDIA A100", "sm_80"}}, 1);
+    wait_for((struct asked){2000, NULL, NULL, "sm_80", 128});
+    assert_string_equal(page_now().base, page.base);
+}
+
+static void the_next_daemon_looks_whether_the_devices_are_the_same(void **state)
+{
+    (void)state;
+    commit((struct row[]){{1000, 512, 50, GPU, NULL}, {1000, 128, 20, "NVIDIA A100", "sm_80"}}, 2);
+    start();
+    wait_for((struct asked){1000, NULL, NULL, NULL, 512});
+    stop();
+    start_with((struct publish_options){.base_period_ms = 1});
+    publish_set_view(publish, registry, devices + 1, 1);
+    wait_for((struct asked){1000, NULL, NULL, NULL, 128});
+    wait_for((struct asked){1000, NULL, GPU, NULL, 0});
 }
 
 static void the_same_kernels_read_again_change_nothing(void **state)
@@ -645,6 +704,7 @@ int main(void)
         test(random_commits_are_followed),
         test(a_base_is_not_renewed_before_its_time),
         test(a_large_delta_becomes_a_base),
+        test(what_changes_while_a_base_is_built_is_not_lost),
         test(an_old_delta_becomes_a_base),
         test(more_changes_than_are_told_withdraw_all_until_the_next_base),
         test(the_next_daemon_goes_on_with_the_same_page_and_base),
@@ -653,6 +713,7 @@ int main(void)
         test(what_a_killed_daemon_did_not_publish_withdraws_the_rest),
         test(a_damaged_base_is_made_anew),
         test(other_devices_withdraw_what_was_for_the_old_ones),
+        test(the_next_daemon_looks_whether_the_devices_are_the_same),
         test(the_same_kernels_read_again_change_nothing),
         test(a_changed_kernel_withdraws_its_answers),
         test(a_folder_that_cannot_be_made_is_done_without),
