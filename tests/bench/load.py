@@ -80,8 +80,8 @@ flood
 def parse_options():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("prefix")
-    for name, number in (("clients", 1000), ("asking", 200), ("pause", 50), ("seconds", 600), ("idle", 30), ("restarts", 10), ("growth", 16),
-                         ("shapes", 100000), ("rows", 100000)):
+    for name, number in (("clients", 1000), ("asking", 200), ("pause", 50), ("seconds", 600), ("idle", 30),
+                         ("restarts", 10), ("growth", 16), ("shapes", 100000), ("rows", 100000)):
         parser.add_argument("--" + name, type=int, default=number)
     parser.add_argument("--no-times", action="store_true")
     parser.add_argument("--out")
@@ -117,7 +117,8 @@ class Connection:
         return json.loads(line)
 
     def request(self, method, **params):
-        self.socket.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
         while True:
             reply = self.message(60)
             if reply is None:
@@ -250,7 +251,8 @@ class Disturbers:
 
     def read_slowly(self, _):
         """Sends as much as is taken and reads a little; when the daemon drops it, it comes again."""
-        line = b'{"jsonrpc":"2.0","id":1,"method":"get","params":{"kernel":"gemm","shape":{"M":64,"N":64,"K":64},"arch":"sm_90"}}\n'
+        line = (b'{"jsonrpc":"2.0","id":1,"method":"get","params":'
+                b'{"kernel":"gemm","shape":{"M":64,"N":64,"K":64},"arch":"sm_90"}}\n')
         unsent = b""
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(self.daemon.socket)
@@ -350,8 +352,8 @@ def measure(options, daemon):
 def table(options, result):
     model = [line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
     yield "# %s, %s x %d; %d clients, %d ask at once every %d ms; %d tuned shapes; load average %s" % (
-        datetime.date.today(), model[0] if model else platform.machine(), os.cpu_count(), options.clients, options.asking,
-        options.pause, options.shapes, open("/proc/loadavg").read().split()[0])
+        datetime.date.today(), model[0] if model else platform.machine(), os.cpu_count(), options.clients,
+        options.asking, options.pause, options.shapes, open("/proc/loadavg").read().split()[0])
     yield "%-9s %9s %9s %7s %5s %8s %10s %9s %9s %9s" % (
         "", "asked", "answered", "failed", "lost", "retried", "reconnects", "median us", "p99 us", "max us")
     for name in ("idle", "load", "restarts"):
@@ -359,10 +361,10 @@ def table(options, result):
         yield "%-9s %9d %9d %7d %5d %8d %10d %9d %9d %9d" % (
             name, row["asked"], row["answered"], row["failed"], row["lost"], row["retried"], row["reconnects"],
             row["median_us"], row["p99_us"], row["max_us"])
-    yield "beside the load: %d rows written, %d sweeps ended, the slow reader read %d bytes and was dropped %d times" % (
+    yield "beside the load: %d rows written, %d sweeps ended; the slow reader read %d bytes, was dropped %d times" % (
         result["rows"], result["sweeps"], result["slow_bytes"], result["drops"])
     mib, half = result["mib"], len(result["mib"]) // 2
-    yield "memory in the load phase: %.1f MiB at its start, %.1f at its end, at most %.1f in its first half, %.1f later" % (
+    yield "memory in the load phase: %.1f MiB at its start, %.1f at its end; at most %.1f at first, %.1f later" % (
         mib[0], mib[-1], max(mib[:half]), max(mib[half:]))
     yield "restarts: %d; the longest wait of a request that was sent again: %d ms" % (
         options.restarts, result["restarts"]["longest_retry_ms"])

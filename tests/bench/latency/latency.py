@@ -5,8 +5,8 @@ PREFIX is a build tree with TUNE_BENCH=ON, or an installation with the bench_* p
 hiredis and SQLite are looked for; without one its rows say so. Everything runs on two cores (--cores), client and
 server pinned: both to the first, one to each, or all to both. In each of the repeats every server is started anew, and
 the rows follow each other within a repeat, so that a change of the machine meets all of them; a figure is the
-median over the repeats. Prints the table and writes it to tests/bench/results/latency-DATE.txt. Takes about five minutes;
-a quiet machine is the caller's business, what else ran is printed.
+median over the repeats. Prints the table and writes it to tests/bench/results/latency-DATE.txt. Takes about five
+minutes; a quiet machine is the caller's business, what else ran is printed.
 
   --repeats N    of everything (5)              --cores A,B      (0,1)
   --keys N       different keys asked (10000)   --shapes N       tuned, in the database (100000)
@@ -154,7 +154,7 @@ class Bench:
 
     # --- one row ------------------------------------------------------------------------------------------------------
 
-    def columns(self, server, road, *more):
+    def columns(self, server, road, *more, with_many=True):
         """One core, two cores, and 8 clients 64 deep: what bench_client says of each."""
         keys = ["--keys", self.options.keys, "--shapes", self.options.shapes, *more]
         alone = [*keys, "--requests", self.options.requests]
@@ -163,6 +163,8 @@ class Bench:
         for column, words, at_server, at_client in (("one", alone, self.one, self.one),
                                                     ("two", alone, self.one, self.two),
                                                     ("many", many, self.one | self.two, self.one | self.two)):
+            if column == "many" and not with_many:
+                continue
             server.pin(at_server)
             result[column] = self.run("bench_client", *words, "ask", road, server.path, cores=at_client)
         return result
@@ -177,7 +179,7 @@ class Bench:
             result = self.columns(server, "tunerd")
             self.request_bytes, self.reply_bytes = (result["one"][of] for of in ("request_bytes", "reply_bytes"))
             add(rows, "tunerd get", result)
-            add(rows, "tunerd get, reply read by jansson", self.columns(server, "tunerd-parsed"))
+            add(rows, "tunerd get, reply read by jansson", self.columns(server, "tunerd-parsed", with_many=False))
 
     def measure_echoes(self, rows):
         ours = (self.request_bytes, self.reply_bytes)
@@ -207,7 +209,8 @@ class Bench:
         keys = ["--keys", self.options.shapes]
         add(rows, "SQLite by key: WAL, mapped, prepared",
             self.run("bench_local", *value, *keys, "sqlite", scratch, cores=self.two))
-        add(rows, "a JSON wisdom file of 10,000, read whole", self.run("bench_local", "wisdom", scratch, cores=self.two))
+        add(rows, "a JSON wisdom file of 10,000, read whole",
+            self.run("bench_local", "wisdom", scratch, cores=self.two))
         shutil.rmtree(scratch)
         with self.tunerd(self.options.shapes) as server:
             server.settle()
@@ -361,7 +364,7 @@ class Others:
 
 def version_of(*command):
     try:
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout.split("\n")[0]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.split("\n")[0]
     except FileNotFoundError:
         return command[0] + ": not there"
 
@@ -371,8 +374,8 @@ def conditions(options):
     yield "# %s, %s x %d, Linux %s; cores %s; %d repeats" % (
         datetime.date.today(), model[0] if model else platform.machine(), os.cpu_count(), platform.release(),
         ",".join(map(str, options.cores)), options.repeats)
-    yield "# {:,} tuned shapes of gemm on sm_90; {:,} of them asked at random, each once before the clock starts;".format(
-        options.shapes, options.keys)
+    yield "# {:,} tuned shapes of gemm on {}; {:,} of them asked at random, each once before the clock starts;".format(
+        options.shapes, "sm_90", options.keys)
     yield "# values of Redis, memcached and SQLite are as long as tunerd's reply; ratios are to the raw 200 B ping-pong"
     yield "# " + "; ".join([version_of("redis-server", "--version"), version_of("memcached", "--version")])
 
