@@ -84,6 +84,7 @@ struct median {
 /* A best row. Texts by number. */
 struct row {
     uint32_t config, arch, gpu, dtype, mode, fingerprint, nvrtc, method;
+    uint32_t sms;
     int sm; /* of the arch; 0: the emulated device */
     bool is_confirmed, has_medians;
     double median_ns, default_ns; /* default_ns 0: not known */
@@ -220,6 +221,7 @@ static int add_row(const struct best *best, void *context)
         .fingerprint = add_text(texts, best->key.fingerprint),
         .nvrtc = add_text(texts, best->nvrtc),
         .method = add_text(texts, best->method),
+        .sms = best->sms,
         .sm = sm_of(best->key.arch),
         .is_confirmed = best->is_confirmed,
         .median_ns = best->median_ns,
@@ -340,6 +342,12 @@ static int bring_up_to_date(struct nearest *nearest, struct table *table,
     return status;
 }
 
+bool nearest_same_sms(uint32_t sms, const struct device_info *device)
+{
+    bool is_known = sms != 0 && device->uuid[0] != '\0';
+    return !is_known || (int64_t)sms == device->attributes[DEVICE_sms];
+}
+
 /* --- searching -------------------------------------------------------------------------------- */
 
 /* The question as numbers of the table. */
@@ -390,14 +398,19 @@ static double row_distance(const struct look *look, size_t row)
         table->dim_count, look->logs, &table->logs[row * table->dim_count]);
 }
 
+static bool is_same_model(const struct look *look, const struct row *row)
+{
+    return row->gpu == look->gpu && nearest_same_sms(row->sms, look->question->device);
+}
+
 static struct fit fit_of(const struct look *look, size_t index)
 {
     const struct row *row = &look->table->rows[index];
     bool same_arch = row->arch == look->arch;
     return (struct fit){
-        .level = !same_arch              ? 2
-                 : row->gpu != look->gpu ? 1
-                                         : 0,
+        .level = !same_arch                 ? 2
+                 : is_same_model(look, row) ? 0
+                                            : 1,
         .distance = row_distance(look, index),
         .arch_distance = abs(row->sm - look->sm),
     };
@@ -424,6 +437,8 @@ static int compare_equals(const struct look *look, size_t left, size_t right)
     int order = strcmp(texts[a->arch], texts[b->arch]);
     if (order == 0)
         order = strcmp(texts[a->gpu], texts[b->gpu]);
+    if (order == 0)
+        order = (a->sms > b->sms) - (a->sms < b->sms);
     return order != 0 ? order : strcmp(texts[a->fingerprint], texts[b->fingerprint]);
 }
 
@@ -480,9 +495,10 @@ static size_t find_around(
     size_t count = 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct row *row = &table->rows[i];
-        bool is_wanted = like == NULL ? row->arch == look->arch && row->default_ns > 0
-                                      : row->arch == like->arch && row->gpu == like->gpu &&
-                                            row->fingerprint == like->fingerprint;
+        bool is_wanted = like == NULL
+                             ? row->arch == look->arch && row->default_ns > 0
+                             : row->arch == like->arch && row->gpu == like->gpu &&
+                                   row->sms == like->sms && row->fingerprint == like->fingerprint;
         if (!is_wanted || row->dtype != look->dtype || row->mode != look->mode)
             continue;
         struct fit fit = fit_of(look, i);
@@ -513,7 +529,7 @@ static int collect_median(const struct sample *sample, void *context)
     char *const *texts = collecting->table->texts.texts;
     struct row *row = collecting->row;
     if (!sample_is_eligible(sample) || strcmp(sample->gpu_name, texts[row->gpu]) != 0 ||
-        strcmp(sample->method, texts[row->method]) != 0)
+        sample->sms != row->sms || strcmp(sample->method, texts[row->method]) != 0)
         return 0;
     uint32_t config = find_text(&collecting->table->texts, sample->config);
     if (config == NO_TEXT)
@@ -640,7 +656,8 @@ static void describe(const struct look *look, size_t index, struct neighbour *fo
     char *const *texts = table->texts.texts;
     *found = (struct neighbour){
         .same_arch = row->arch == look->arch,
-        .same_gpu = row->arch == look->arch && row->gpu == look->gpu,
+        .same_name = row->gpu == look->gpu,
+        .sms = row->sms,
         .same_fingerprint = row->fingerprint == look->fingerprint,
         .is_confirmed = row->is_confirmed,
         .median_ns = row->median_ns,

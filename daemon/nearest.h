@@ -21,6 +21,10 @@ struct nearest;
 struct nearest *nearest_create(struct tuning_db *db);
 void nearest_destroy(struct nearest *nearest); /* NULL is fine */
 
+/* Whether a GPU with so many multiprocessors (0: not known) may be of the model of this one. A
+ * stand-in for a device that is not attached knows no number. */
+bool nearest_same_sms(uint32_t sms, const struct device_info *device);
+
 struct nearest_question {
     const struct plugin *plugin;
     const int64_t *dims;
@@ -34,7 +38,8 @@ struct nearest_question {
 
 /* A row of `best`; texts are malloc'ed. */
 struct neighbour {
-    bool same_arch, same_gpu, same_fingerprint, is_confirmed;
+    bool same_arch, same_name, same_fingerprint, is_confirmed;
+    uint32_t sms;    /* of the GPU; 0: not known */
     double distance; /* manifest_log_distance */
     double median_ns;
     double expected_loss; /* 0.05: 5 % slower than the best; below 0: not known */

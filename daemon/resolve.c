@@ -19,7 +19,8 @@ struct search {
     struct record_key key;
     enum resolve_origin origin;
     int64_t values[MANIFEST_MAX_PARAMS];
-    bool same_arch, same_gpu, same_shape, same_fingerprint;
+    bool same_arch, same_name, same_shape, same_fingerprint;
+    uint32_t sms;                    /* of the GPU that it was measured on; 0: not known */
     double median_ns, expected_loss; /* expected_loss below 0: not known */
     char *measured_on, *measured_shape, *nvrtc;
     json_t *launches, *buffers;
@@ -93,15 +94,23 @@ static bool take_config(const char *config, void *context)
     return false;
 }
 
+static bool is_same_gpu(const struct search *search)
+{
+    return search->same_arch && search->same_name &&
+           nearest_same_sms(search->sms, &search->question->device);
+}
+
 static void take_exact(struct search *search, const struct best *best)
 {
+    const struct device_info *device = &search->question->device;
     if (!take_config(best->config, search))
         return;
     search->origin = RESOLVE_EXACT;
     search->same_arch = search->same_shape = search->same_fingerprint = true;
-    search->same_gpu = strcmp(best->gpu_name, search->question->device.name) == 0;
+    search->same_name = strcmp(best->gpu_name, device->name) == 0;
+    search->sms = best->sms;
     search->median_ns = best->median_ns;
-    if (search->same_gpu)
+    if (is_same_gpu(search))
         search->expected_loss =
             best->is_confirmed ? 0 : (best->hi_ns - best->lo_ns) / (2 * best->median_ns);
     search->measured_on = xstrdup(best->gpu_name);
@@ -109,21 +118,39 @@ static void take_exact(struct search *search, const struct best *best)
     search->nvrtc = xstrdup(best->nvrtc);
 }
 
+/* Rows of the asked model; those of which it is known before those of which it may be. */
+struct model_search {
+    struct search *search;
+    bool must_be_known;
+};
+
+static int on_exact(const struct best *best, void *context)
+{
+    struct model_search *model = context;
+    const struct device_info *device = &model->search->question->device;
+    if (record_key_equal(&best->key, &model->search->key) &&
+        strcmp(best->gpu_name, device->name) == 0 && nearest_same_sms(best->sms, device) &&
+        (best->sms != 0 || !model->must_be_known))
+        take_exact(model->search, best);
+    return model->search->origin != RESOLVE_NONE;
+}
+
 static int look_exact(struct search *search, struct tuning_db *db, struct tune_error *err)
 {
-    const char *names[] = {search->question->device.name, NULL};
-    for (size_t i = 0; i < 2 && search->origin == RESOLVE_NONE; i++) {
-        struct best best;
-        if (i == 0 && names[0][0] == '\0')
-            continue;
-        int status = tuning_db_best(db, &search->key, names[i], &best, err);
-        if (status < 0)
+    bool is_named = search->question->device.name[0] != '\0';
+    for (int pass = 0; is_named && pass < 2 && search->origin == RESOLVE_NONE; pass++) {
+        struct model_search model = {search, pass == 0};
+        if (tuning_db_walk_best_of(db, &search->key, on_exact, &model, err))
             return -1;
-        if (status > 0)
-            continue;
-        take_exact(search, &best);
-        best_finish(&best);
     }
+    if (search->origin != RESOLVE_NONE)
+        return 0;
+    struct best best;
+    int status = tuning_db_best(db, &search->key, NULL, 0, &best, err);
+    if (status != 0)
+        return status < 0 ? -1 : 0;
+    take_exact(search, &best);
+    best_finish(&best);
     return 0;
 }
 
@@ -131,7 +158,8 @@ static void take_neighbour(struct search *search, const struct neighbour *found)
 {
     search->origin = found->same_arch ? RESOLVE_NEAREST : RESOLVE_TRANSFERRED;
     search->same_arch = found->same_arch;
-    search->same_gpu = found->same_gpu;
+    search->same_name = found->same_name;
+    search->sms = found->sms;
     search->same_shape = strcmp(found->shape, search->shape) == 0;
     search->same_fingerprint = found->same_fingerprint;
     search->median_ns = found->median_ns;
@@ -183,11 +211,14 @@ static int look_around(struct search *search, struct tune_error *err)
 
 static json_t *match_json(const struct search *search)
 {
+    const struct device_info *device = &search->question->device;
     json_t *list = json_array();
     if (search->same_arch)
         json_array_append_new(list, json_string("arch"));
-    if (search->same_gpu)
+    if (search->same_name)
         json_array_append_new(list, json_string("gpu"));
+    if (search->sms != 0 && device->uuid[0] != '\0' && nearest_same_sms(search->sms, device))
+        json_array_append_new(list, json_string("sms"));
     if (search->same_shape)
         json_array_append_new(list, json_string("shape"));
     if (search->same_fingerprint)
@@ -204,7 +235,7 @@ static json_t *answer_json(const struct search *search, uint64_t generation)
         "kernel", search->manifest->name, "dtype", asked->dtype, "arch", asked->device.arch,
         "shape", manifest_shape_to_json(search->manifest, asked->dims), "mode", asked->mode,
         "origin", origin_words[search->origin], "measured_on", search->measured_on,
-        "measured_shape", search->measured_shape, "same_gpu", search->same_gpu, "match",
+        "measured_shape", search->measured_shape, "same_gpu", is_same_gpu(search), "match",
         match_json(search), "config", manifest_config_to_json(search->manifest, search->values),
         "launches", search->launches, "buffers", search->buffers, "median_ns",
         search->median_ns > 0 ? json_real(search->median_ns) : json_null(), "generation",

@@ -13,8 +13,9 @@
  *   nearest, default          what such answers have cost where it was measured (nearest.h)
  *   transferred               null, as between models
  *
- * "match" lists which of arch, gpu, shape and fingerprint (the kernel's text) are the same as where
- * the configuration was measured. */
+ * "match" lists which of arch, gpu, sms (multiprocessors), shape and fingerprint (the kernel's
+ * text) are the same as where the configuration was measured. Two GPUs of one name are of one model
+ * only if their multiprocessors agree, where both are known. */
 #ifndef TUNE_RESOLVE_H
 #define TUNE_RESOLVE_H
 

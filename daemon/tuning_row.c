@@ -109,6 +109,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
         .same_as = row->same_as ? row->same_as : "",
         .detail = detail_of(row, detail),
         .gpu_name = device->name,
+        .sms = (uint32_t)device->attributes[DEVICE_sms],
         .host = tuning->deps.host,
         .nvrtc = sched_compiler(tuning->deps.sched)->nvrtc,
         .driver = (uint32_t)device->driver,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The samples of one GPU name, sorted by GPU, configuration, time and run. */
+/* The samples of one GPU model, sorted by GPU, configuration, time and run. */
 struct group {
     const struct sample **samples;
     size_t count;
@@ -30,6 +30,8 @@ static int compare_place(const void *left, const void *right)
     const struct sample *a = *(const struct sample *const *)left;
     const struct sample *b = *(const struct sample *const *)right;
     int order = strcmp(a->gpu_name, b->gpu_name);
+    if (order == 0)
+        order = (a->sms > b->sms) - (a->sms < b->sms);
     if (order == 0)
         order = strcmp(a->gpu_uuid, b->gpu_uuid);
     if (order == 0)
@@ -160,6 +162,7 @@ static int fill_row(struct best *row, const struct group *group, const struct sa
         .run = winner->run,
         .method = winner->method,
         .driver = winner->driver,
+        .sms = winner->sms,
         .is_confirmed = winner->is_confirmed,
         .median_ns = winner->median_ns,
         .lo_ns = winner->lo_ns,
@@ -175,6 +178,11 @@ static int fill_row(struct best *row, const struct group *group, const struct sa
     return row->ties == NULL ? -1 : 0;
 }
 
+static bool is_same_model(const struct sample *a, const struct sample *b)
+{
+    return strcmp(a->gpu_name, b->gpu_name) == 0 && a->sms == b->sms;
+}
+
 int best_rows_pick(struct best_rows *rows, const struct sample **samples, size_t count)
 {
     *rows = (struct best_rows){.rows = calloc(count + 1, sizeof *rows->rows)};
@@ -185,7 +193,7 @@ int best_rows_pick(struct best_rows *rows, const struct sample **samples, size_t
     const struct sample *arch_winner = NULL;
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count; end++) {
-            if (strcmp(samples[first]->gpu_name, samples[end]->gpu_name) != 0)
+            if (!is_same_model(samples[first], samples[end]))
                 break;
         }
         struct group group = {.samples = samples + first, .count = end - first};

@@ -273,6 +273,7 @@ static void sample_fields(struct codec *codec, struct sample *sample)
     field_u64(codec, &sample->throttle_reasons);
     field_u64(codec, &sample->seed);
     field_double(codec, &sample->max_error);
+    field_u32(codec, &sample->sms);
 }
 
 static void best_fields(struct codec *codec, struct best *best)
@@ -299,9 +300,9 @@ static void best_fields(struct codec *codec, struct best *best)
         best->tie_count = 0;
         best->ties = NULL;
         /* An entry takes five bytes at least, so a wild count cannot ask for wild memory. */
-        if (tie_count == 0 || !codec_has(codec, (size_t)tie_count * 5))
+        if (!codec_has(codec, (size_t)tie_count * 5))
             return;
-        best->ties = calloc(tie_count, sizeof *best->ties);
+        best->ties = calloc((size_t)tie_count + 1, sizeof *best->ties);
         if (best->ties == NULL) {
             codec->is_bad = true;
             return;
@@ -310,6 +311,7 @@ static void best_fields(struct codec *codec, struct best *best)
     }
     for (size_t i = 0; i < tie_count; i++)
         field_string(codec, &best->ties[i]);
+    field_u32(codec, &best->sms);
 }
 
 /* --- envelope --------------------------------------------------------------------------------- */

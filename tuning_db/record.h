@@ -88,6 +88,7 @@ struct sample {
     uint64_t throttle_reasons;
     uint64_t seed;    /* of the inputs */
     double max_error; /* largest |x - ref| relative to what was allowed; <= 1 passes */
+    uint32_t sms;     /* multiprocessors of the GPU, which its name does not tell; 0: not known */
     void *storage;
 };
 
@@ -102,7 +103,7 @@ struct best {
     struct record_key key;
     const char *config;
     const char *gpu_name, *gpu_uuid, *host, *nvrtc, *run, *method;
-    uint32_t driver;
+    uint32_t driver, sms; /* sms 0: not known */
     bool is_confirmed;
     double median_ns, lo_ns, hi_ns;
     double default_median_ns; /* of the same run; 0 when unknown */

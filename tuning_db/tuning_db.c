@@ -182,12 +182,20 @@ void sample_db_key(const struct sample *sample, uint8_t key[SAMPLE_KEY_BYTES])
     append_hash(at, record_text_hash(sample->run));
 }
 
-void best_db_key(const struct record_key *key, const char *gpu_name, uint8_t out[BEST_KEY_BYTES])
+static struct record_hash model_hash(const char *gpu_name, uint32_t sms)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%.200s\n%u", gpu_name, sms);
+    return record_text_hash(sms == 0 ? gpu_name : text);
+}
+
+void best_db_key(
+    const struct record_key *key, const char *gpu_name, uint32_t sms, uint8_t out[BEST_KEY_BYTES])
 {
     const struct record_hash arch = {{0}};
     uint8_t *at = append_hash(out, record_text_hash(key->kernel));
     at = append_hash(at, record_key_hash(key));
-    append_hash(at, gpu_name == NULL ? arch : record_text_hash(gpu_name));
+    append_hash(at, gpu_name == NULL ? arch : model_hash(gpu_name, sms));
 }
 
 int meta_get(struct tuning_db *db, MDB_txn *txn, const char *name, uint64_t *values, size_t count)
@@ -254,12 +262,12 @@ static int copy_entry(struct tuning_db *db, enum table table, const void *key, s
 }
 
 int tuning_db_best(struct tuning_db *db, const struct record_key *key, const char *gpu_name,
-    struct best *best, struct tune_error *err)
+    uint32_t sms, struct best *best, struct tune_error *err)
 {
     uint8_t wanted[BEST_KEY_BYTES];
     void *bytes;
     size_t count;
-    best_db_key(key, gpu_name, wanted);
+    best_db_key(key, gpu_name, sms, wanted);
     int status = copy_entry(db, TABLE_BEST, wanted, sizeof wanted, &bytes, &count, err);
     if (status != 0)
         return status;
@@ -267,7 +275,7 @@ int tuning_db_best(struct tuning_db *db, const struct record_key *key, const cha
     status = best_decode(bytes, count, best, &why);
     free(bytes);
     if (status == 0 && record_key_equal(&best->key, key) &&
-        (gpu_name == NULL || strcmp(best->gpu_name, gpu_name) == 0))
+        (gpu_name == NULL || (strcmp(best->gpu_name, gpu_name) == 0 && best->sms == sms)))
         return 0;
     if (status == 0)
         best_finish(best);

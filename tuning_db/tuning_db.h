@@ -80,7 +80,7 @@ size_t tuning_db_batch_duplicates(const struct tuning_db_batch *batch);
  * is then as before. They copy what they are given. */
 int tuning_db_batch_sample(struct tuning_db_batch *batch, const struct sample *sample);
 /* Recomputes `best` of this key from all its samples, inside the commit and after the batch's
- * samples: for (key, GPU name) and (key, arch). The rule stands in best.c. */
+ * samples: for (key, GPU model) and (key, arch). The rule stands in best.c. */
 int tuning_db_batch_refresh(struct tuning_db_batch *batch, const struct record_key *key);
 int tuning_db_batch_cubin(
     struct tuning_db_batch *batch, const struct record_hash *key, const void *bytes, size_t count);
@@ -97,12 +97,13 @@ int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Exact best. gpu_name NULL: the arch's. 0 found (best_finish it), 1 not there, -1 error. */
+/* Exact best of a GPU model: a name, and its multiprocessors (0: measured when they were not
+ * recorded). gpu_name NULL: the arch's. 0 found (best_finish it), 1 not there, -1 error. */
 int tuning_db_best(struct tuning_db *db, const struct record_key *key, const char *gpu_name,
-    struct best *best, struct tune_error *err);
+    uint32_t sms, struct best *best, struct tune_error *err);
 
 /* Walks the best rows of a kernel (any shape, arch, fingerprint), or of all with kernel NULL: one
- * for each key and GPU name; the arch's row repeats one of them and is left out. In all walks the
+ * for each key and GPU model; the arch's row repeats one of them and is left out. In all walks the
  * callback returns 0 to go on, what it is given is borrowed while it runs, and it may call the
  * database. A listing of up to 16 MiB is one snapshot; a longer one is read in pieces. */
 int tuning_db_walk_best(struct tuning_db *db, const char *kernel,

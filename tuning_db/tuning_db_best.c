@@ -70,7 +70,7 @@ static int put_best(struct commit *commit, const struct best *row, const char *g
 {
     uint8_t bytes[BEST_KEY_BYTES];
     size_t length = 0;
-    best_db_key(&row->key, gpu_name, bytes);
+    best_db_key(&row->key, gpu_name, row->sms, bytes);
     void *encoded = best_encode(row, &length);
     if (encoded == NULL)
         return ENOMEM;
@@ -91,7 +91,7 @@ static bool is_wanted_best(const struct best_rows *rows, const MDB_val *key)
     uint8_t bytes[BEST_KEY_BYTES];
     for (size_t i = 0; i <= rows->count && rows->count > 0; i++) {
         const struct best *row = &rows->rows[i < rows->count ? i : rows->arch];
-        best_db_key(&row->key, i < rows->count ? row->gpu_name : NULL, bytes);
+        best_db_key(&row->key, i < rows->count ? row->gpu_name : NULL, row->sms, bytes);
         if (key->mv_size == sizeof bytes && memcmp(key->mv_data, bytes, sizeof bytes) == 0)
             return true;
     }
@@ -104,7 +104,7 @@ static int delete_other_best(
 {
     uint8_t prefix[BEST_KEY_BYTES];
     const size_t prefix_bytes = 2 * HASH_BYTES;
-    best_db_key(wanted, NULL, prefix);
+    best_db_key(wanted, NULL, 0, prefix);
     MDB_cursor *cursor;
     MDB_val key = {prefix_bytes, prefix}, value;
     int rc = mdb_cursor_open(commit->txn, commit->db->tables[TABLE_BEST], &cursor);

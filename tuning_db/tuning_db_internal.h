@@ -28,12 +28,11 @@
 
 /* X(NAME, name): the named databases and what their keys and values are.
  *   samples      hash(key) hash(config) hash(GPU UUID) hash(run), 16 bytes each -> sample
- *   best         hash(kernel) hash(key) hash(GPU name), or zeros for the arch's -> best
- *   cubin        content key -> blob
- *   cubin_order  sequence number, big-endian -> blob of the content key
- *   logs         hash of the text -> blob
- *   jobs         name -> blob
- *   meta         "format", "generation", "cubins" -> blob of little-endian u64s */
+ *   best         hash(kernel) hash(key) hash(GPU model), or zeros for the arch's -> best; a model
+ * is a name with its number of multiprocessors, where that is known cubin        content key ->
+ * blob cubin_order  sequence number, big-endian -> blob of the content key logs         hash of the
+ * text -> blob jobs         name -> blob meta         "format", "generation", "cubins" -> blob of
+ * little-endian u64s */
 #define TABLES(X)                                                                                  \
     X(SAMPLES, "samples")                                                                          \
     X(BEST, "best")                                                                                \
@@ -51,7 +50,7 @@ enum table {
 };
 
 /* Raise when keys or tables change their meaning; an older program refuses a newer database. */
-#define TUNING_DB_FORMAT 1
+#define TUNING_DB_FORMAT 2
 
 #define HASH_BYTES sizeof(struct record_hash)
 #define SAMPLE_KEY_BYTES (4 * HASH_BYTES)
@@ -158,7 +157,8 @@ void db_forget_damage(struct tuning_db *db, enum table table, const void *key, s
 
 void sample_db_key(const struct sample *sample, uint8_t key[SAMPLE_KEY_BYTES]);
 /* gpu_name NULL: the arch's row. */
-void best_db_key(const struct record_key *key, const char *gpu_name, uint8_t out[BEST_KEY_BYTES]);
+void best_db_key(
+    const struct record_key *key, const char *gpu_name, uint32_t sms, uint8_t out[BEST_KEY_BYTES]);
 
 /* A blob of `count` u64s from meta. 0, or 1 when absent or damaged (noted). */
 int meta_get(struct tuning_db *db, MDB_txn *txn, const char *name, uint64_t *values, size_t count);
@@ -234,7 +234,7 @@ void changes_finish(struct changes *changes);
 
 /* --- best.c ----------------------------------------------------------------------------------- */
 
-/* The best rows of one key from its samples: one for each GPU name, and which of them is the
+/* The best rows of one key from its samples: one for each GPU model, and which of them is the
  * arch's. Texts are borrowed from the samples. */
 struct best_rows {
     struct best *rows;

@@ -166,7 +166,7 @@ static int decode_best_row(const struct row *row, struct best *best, struct tune
     if (best_decode(row->value, row->value_bytes, best, why) != 0)
         return -1;
     if (row->key_bytes == sizeof key) {
-        best_db_key(&best->key, is_arch_row(row->key) ? NULL : best->gpu_name, key);
+        best_db_key(&best->key, is_arch_row(row->key) ? NULL : best->gpu_name, best->sms, key);
         if (memcmp(key, row->key, sizeof key) == 0)
             return 0;
     }
@@ -222,7 +222,7 @@ int tuning_db_walk_best_of(struct tuning_db *db, const struct record_key *key,
     int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err)
 {
     uint8_t prefix[BEST_KEY_BYTES];
-    best_db_key(key, NULL, prefix);
+    best_db_key(key, NULL, 0, prefix);
     struct walk walk = {.db = db,
         .table = TABLE_BEST,
         .prefix = prefix,

@@ -338,7 +338,7 @@ static int64_t stored_block(int64_t n)
     struct best best;
     snprintf(shape, sizeof shape, "N=%lld", (long long)n);
     struct record_key key = {"reduce", plugin()->fingerprint, shape, "f32", "sm_90", "cold"};
-    if (tuning_db_best(db, &key, GPU, &best, NULL) != 0)
+    if (tuning_db_best(db, &key, GPU, 0, &best, NULL) != 0)
         return 0;
     int64_t block = atoll(strstr(best.config, "BLOCK=") + strlen("BLOCK="));
     best_finish(&best);

@@ -14,6 +14,7 @@ static struct plugin *plugin;
 static struct nearest *nearest;
 static char *configs[CONFIGS]; /* canonical texts, valid for every shape here */
 static int runs;
+static uint32_t attached_sms; /* of the device that is asked for; 0: it is not attached */
 
 static void find_configs(void)
 {
@@ -38,6 +39,7 @@ static int start(void **state)
     assert_non_null(plugin);
     nearest = nearest_create(parts.db);
     runs = 0;
+    attached_sms = 0;
     find_configs();
     return 0;
 }
@@ -58,6 +60,7 @@ struct row {
     int m, n;
     double median_ns;
     bool is_unconfirmed, is_default;
+    uint32_t sms;
 };
 
 /* One run with these samples, committed, and best chosen anew. */
@@ -97,6 +100,7 @@ static void store_run(const struct row *rows, size_t count)
             .host = "here",
             .nvrtc = "13.0",
             .time_unix_ms = 1000 + runs,
+            .sms = row->sms,
         };
         assert_int_equal(tuning_db_batch_sample(batch, &sample), 0);
         assert_int_equal(tuning_db_batch_refresh(batch, &sample.key), 0);
@@ -131,6 +135,11 @@ static struct resolved ask_on(const char *gpu, const char *arch, int m, int n)
         question.device.attributes[DEVICE_sm] = 0;
     snprintf(question.device.arch, sizeof question.device.arch, "%s", arch);
     snprintf(question.device.name, sizeof question.device.name, "%s", gpu);
+    question.device.uuid[0] = '\0';
+    if (attached_sms != 0) {
+        question.device.attributes[DEVICE_sms] = attached_sms;
+        strcpy(question.device.uuid, "GPU-0");
+    }
     if (resolve(parts.db, &question, &resolved, &err))
         fail_msg("%s", err.text);
     return resolved;
@@ -209,6 +218,30 @@ static void the_fields_that_match_are_told(void **state)
     expect_match(ask(64, 128), "[\"arch\",\"fingerprint\"]");
     store((struct row){.m = 64, .n = 64});
     expect_match(ask(64, 64), "[\"arch\",\"gpu\",\"shape\",\"fingerprint\"]");
+}
+
+/* F14: one name, other multiprocessors. */
+static void a_gpu_of_the_same_name_with_other_multiprocessors_is_another_model(void **state)
+{
+    (void)state;
+    static const char elsewhere[] = "[\"arch\",\"gpu\",\"shape\",\"fingerprint\"]";
+    static const char here[] = "[\"arch\",\"gpu\",\"sms\",\"shape\",\"fingerprint\"]";
+    attached_sms = 114;
+    store((struct row){.m = 64, .n = 64, .sms = 132, .median_ns = 50});
+    expect_match(ask(64, 64), elsewhere);
+    expect_loss(ask(64, 64), -1);
+    store((struct row){.m = 4096, .n = 64, .sms = 114, .config = configs[1]});
+    expect(ask(64, 65), "nearest", "M=4096,N=64", "NVIDIA H200");
+    store((struct row){.m = 64, .n = 64, .sms = 114, .median_ns = 90}); /* its own, if slower */
+    expect_match(ask(64, 64), here);
+    attached_sms = 132;
+    struct resolved other = ask(64, 64);
+    assert_true(json_number_value(json_object_get(other.json, "median_ns")) == 50);
+    expect_match(other, here);
+    attached_sms = 0; /* a stand-in knows no number: any row of the name is its model's */
+    other = ask(64, 64);
+    assert_true(json_is_true(json_object_get(other.json, "same_gpu")));
+    expect_match(other, elsewhere);
 }
 
 static void rows_of_an_older_kernel_serve_as_nearest_only(void **state)
@@ -379,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(each_nearer_row_is_preferred_to_the_one_before),
         TEST(the_fields_that_match_are_told),
+        TEST(a_gpu_of_the_same_name_with_other_multiprocessors_is_another_model),
         TEST(rows_of_an_older_kernel_serve_as_nearest_only),
         TEST(the_aspect_ratio_counts),
         TEST(ties_do_not_depend_on_the_order_of_rows),

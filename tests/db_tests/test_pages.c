@@ -92,7 +92,7 @@ static void use(void *context)
     struct best best;
     size_t damaged = 0;
     unsigned rows = 0;
-    if (tuning_db_best(db, &gemm_key, NULL, &best, NULL) == 0) {
+    if (tuning_db_best(db, &gemm_key, NULL, 0, &best, NULL) == 0) {
         if (strcmp(best.config, "BM=0") != 0)
             _exit(2);
         best_finish(&best);
@@ -313,7 +313,7 @@ static void samples_are_salvaged_from_a_file_that_is_refused(void **state)
     struct best best;
     assert_int_equal(tuning_db_stats(new_db, &stats, NULL), 0);
     assert_int_equal(stats.samples, ROWS);
-    assert_int_equal(tuning_db_best(new_db, &gemm_key, NULL, &best, NULL), 0);
+    assert_int_equal(tuning_db_best(new_db, &gemm_key, NULL, 0, &best, NULL), 0);
     assert_string_equal(best.config, "BM=0");
     best_finish(&best);
     tuning_db_close(new_db);
@@ -398,7 +398,7 @@ static void what_the_medium_lost_is_refused_when_it_is_found(void **state)
     assert_non_null(strstr(verdict.text, "--salvage"));
     struct tune_error err = {0};
     struct best best;
-    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, &best, &err), -1);
+    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, 0, &best, &err), -1);
     assert_string_equal(err.text, verdict.text);
     tuning_db_close(db);
     assert_int_not_equal(access(path_in(MARK), F_OK), 0); /* not called clean again */

@@ -29,7 +29,7 @@ static const char *best_config(
 {
     static char text[64];
     struct best best;
-    int status = tuning_db_best(db, key, gpu_name, &best, NULL);
+    int status = tuning_db_best(db, key, gpu_name, 0, &best, NULL);
     assert_true(status >= 0);
     if (status == 1)
         return "none";
@@ -135,7 +135,7 @@ static void a_row_once_written_is_kept(void **state)
     assert_int_equal(tuning_db_batch_duplicates(batch), 2);
     tuning_db_batch_destroy(batch);
     struct best best;
-    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, &best, NULL), 0);
+    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, 0, &best, NULL), 0);
     assert_true(best.median_ns == 10);
     best_finish(&best);
     assert_int_equal(count_samples(db, NULL), 2);

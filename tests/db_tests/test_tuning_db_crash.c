@@ -139,7 +139,7 @@ static uint32_t check_after_kill(uint32_t tried, uint32_t acknowledged)
         struct sample wanted = make_sample(found.highest, "1/search", 1);
         assert_int_equal(found.ring, RING);
         assert_int_equal(found.ring_step, found.highest);
-        assert_int_equal(tuning_db_best(db, &gemm_key, "H200", &best, NULL), 0);
+        assert_int_equal(tuning_db_best(db, &gemm_key, "H200", 0, &best, NULL), 0);
         assert_string_equal(best.config, wanted.config);
         best_finish(&best);
     }

@@ -231,7 +231,7 @@ static void a_map_that_cannot_grow_fails_the_commit_only(void **state)
     must_fail_map = true;
     assert_int_equal(tuning_db_commit(db, batch, NULL), -1);
     struct best best; /* there is no map at all now: an error, not the end */
-    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, &best, NULL), -1);
+    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, 0, &best, NULL), -1);
     must_fail_map = false;
     assert_true(fired > 0);
     assert_int_equal(round_of(db), 1);

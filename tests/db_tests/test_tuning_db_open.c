@@ -218,9 +218,9 @@ static void a_newer_database_is_refused_and_unchanged(void **state)
     size_t count, after_count, patched = 0;
     char *bytes = read_file(path_in("db/data.mdb"), &count);
     size_t length;
-    uint8_t number[8] = {1};
+    uint8_t number[8] = {2};
     uint8_t *old = blob_encode(number, 8, &length);
-    number[0] = 2;
+    number[0] = 3;
     uint8_t *new = blob_encode(number, 8, &length);
     for (size_t i = 0; i + length <= count; i++) {
         if (memcmp(bytes + i, old, length) == 0) {
@@ -230,7 +230,7 @@ static void a_newer_database_is_refused_and_unchanged(void **state)
     }
     assert_int_equal(patched, 1);
     write_file(path_in("db/data.mdb"), bytes, count);
-    refuse_db(TUNE_EVERSION, "format 2");
+    refuse_db(TUNE_EVERSION, "format 3");
     char *after = read_file(path_in("db/data.mdb"), &after_count);
     assert_int_equal(after_count, count);
     assert_memory_equal(after, bytes, count);
@@ -245,7 +245,7 @@ static void use_in_fork(void *context)
     struct tuning_db *db = context;
     struct tune_error err = {.code = TUNE_OK};
     struct best best;
-    if (tuning_db_best(db, &gemm_key, NULL, &best, &err) != -1 || err.code != TUNE_EINTERNAL)
+    if (tuning_db_best(db, &gemm_key, NULL, 0, &best, &err) != -1 || err.code != TUNE_EINTERNAL)
         _exit(1);
     struct tuning_db_batch *batch = tuning_db_batch_create();
     tuning_db_batch_job(batch, "x", "y", 1);
@@ -274,7 +274,7 @@ static void a_forked_child_cannot_harm_its_parent(void **state)
     sample = make_sample(2, "1/search", 10);
     put_sample_now(db, &sample);
     struct best best;
-    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, &best, NULL), 0);
+    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, 0, &best, NULL), 0);
     best_finish(&best);
     assert_int_equal(second_process("/proc/self/exe", false), TUNE_EBUSY);
     tuning_db_close(db);
@@ -353,7 +353,7 @@ static void reading_only_needs_a_database_and_changes_nothing(void **state)
     tuning_db_close(db);
     db = open_db(&options);
     struct best best;
-    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, &best, NULL), 0);
+    assert_int_equal(tuning_db_best(db, &gemm_key, NULL, 0, &best, NULL), 0);
     best_finish(&best);
     struct tuning_db_batch *batch = tuning_db_batch_create();
     tuning_db_batch_job(batch, "x", "y", 1);
@@ -373,7 +373,7 @@ static int open_and_look(const char *dir, bool read_only)
     struct best best;
     if (db == NULL)
         return err.code;
-    if (tuning_db_best(db, &gemm_key, NULL, &best, &err) != 0)
+    if (tuning_db_best(db, &gemm_key, NULL, 0, &best, &err) != 0)
         return 98;
     best_finish(&best);
     tuning_db_close(db);

@@ -103,7 +103,7 @@ static void *read_records(void *context)
         struct best best;
         int status = tuning_db_walk_samples(db, &sample.key, check_whole, &found, &err);
         if (status == 0)
-            status = tuning_db_best(db, &sample.key, NULL, &best, &err);
+            status = tuning_db_best(db, &sample.key, NULL, 0, &best, &err);
         if (status == 0)
             best_finish(&best);
         if (status < 0 || found < expected) {
