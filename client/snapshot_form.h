@@ -1,4 +1,10 @@
-/* The bytes of a snapshot's page and files, shared by reader and writer. See snapshot.h. */
+/* Inside of the snapshot, shared by its files:
+ *
+ *   snapshot_key.c    keys
+ *   snapshot_page.c   folder and page, for reading
+ *   snapshot_file.c   one file, for reading
+ *   snapshot.c        the handle: which files are current, for any number of threads
+ *   snapshot_write.c  all of the writing */
 #ifndef TUNE_SNAPSHOT_FORM_H
 #define TUNE_SNAPSHOT_FORM_H
 
@@ -7,10 +13,12 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define SNAPSHOT_PAGE_NAME "page"
 #define SNAPSHOT_PAGE_BYTES 4096
 #define SNAPSHOT_NAME_BYTES 32
+#define CACHE_LINE 64
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -61,7 +69,7 @@ extern const char snapshot_page_magic[8];
 
 uint64_t snapshot_page_sum(const struct snapshot_page *content, uint64_t sequence);
 
-/* --- access ----------------------------------------------------------------------------------- */
+/* --- snapshot_page.c -------------------------------------------------------------------------- */
 
 /* Opens a folder, through a symbolic link if it is one, whose owner is this user or root and which
  * no others may write. A descriptor, or -1. */
@@ -69,5 +77,48 @@ int snapshot_open_folder(const char *folder, struct tune_error *err);
 /* Opens a regular file in it under the same rule, never through a link. A descriptor, or -1. */
 int snapshot_open_file(
     int folder_fd, const char *name, int flags, struct stat *status, struct tune_error *err);
+
+/* Maps the page for reading, over `at` unless that is NULL. NULL on failure. */
+struct page *snapshot_map_page(
+    int folder_fd, void *at, struct stat *status, struct tune_error *err);
+/* One consistent reading, of *sequence. -1 while it is being written (*sequence is odd then), or
+ * when it is damaged. */
+int snapshot_take_page(const struct page *page, struct snapshot_page *content, uint64_t *sequence);
+
+static inline uint64_t snapshot_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* --- snapshot_file.c -------------------------------------------------------------------------- */
+
+/* A file that is mapped. */
+struct snapshot_file {
+    char name[SNAPSHOT_NAME_BYTES];
+    dev_t device; /* of the file; its number is not given to another while it is mapped */
+    ino_t inode;
+    unsigned references; /* the caller's to guard */
+    const uint8_t *bytes;
+    const struct file_head *head;
+    const struct file_slot *slots;
+};
+
+/* How much of a file is looked at when it is opened. */
+enum depth { DEPTH_HEAD, DEPTH_LOOKUPS, DEPTH_WHOLE };
+
+/* New, with one reference; or NULL. */
+struct snapshot_file *snapshot_file_open(
+    int folder_fd, const char *name, enum depth depth, struct tune_error *err);
+void snapshot_file_release(struct snapshot_file *file); /* a reference; NULL is fine */
+
+enum found { FOUND, FOUND_ASK, FOUND_DAMAGED, FOUND_NOT };
+
+/* Fills the answer if FOUND. */
+enum found snapshot_file_find(const struct snapshot_file *file, const char *key, size_t key_length,
+    uint64_t hash, struct tune_answer *answer);
+/* Asks for the memory that the lookup of this hash begins with. NULL is fine. */
+void snapshot_file_prefetch(const struct snapshot_file *file, uint64_t hash);
 
 #endif
