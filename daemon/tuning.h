@@ -33,7 +33,7 @@
 
 #define TUNING_LANES_MAX 64 /* devices of one tuning */
 #define TUNING_COMMITTING_MAX                                                                      \
-    256 /* candidates of one tuning that are finished and wait for the disk */
+    64 /* candidates of one tuning that are finished and wait for the disk: a group commit */
 #define TUNING_ATTEMPTS_MAX                                                                        \
     2                        /* a candidate that killed a worker this often is never tried again   \
                               */
