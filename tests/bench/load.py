@@ -78,7 +78,8 @@ flood
 
 
 def parse_options():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage="load.py PREFIX [options]", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefix")
     for name, number in (("clients", 1000), ("asking", 200), ("pause", 50), ("seconds", 600), ("idle", 30),
                          ("restarts", 10), ("growth", 16), ("shapes", 100000), ("rows", 100000)):

@@ -8,11 +8,12 @@ the rows follow each other within a repeat, so that a change of the machine meet
 median over the repeats. Prints the table and writes it to tests/bench/results/latency-DATE.txt. Takes about five
 minutes; a quiet machine is the caller's business, what else ran is printed.
 
-  --repeats N    of everything (5)              --cores A,B      (0,1)
-  --keys N       different keys asked (10000)   --shapes N       tuned, in the database (100000)
-  --requests N   of one client alone (20000)    --start N        records in the database of the start-up row
-  --parts A,B    of socket,local,start (all)                     (1000000)
-  --out FILE     instead of the results folder  --work FOLDER    keeps the databases there for the next run
+  --repeats N    of everything (5)              --parts A,B      of socket,local,start (all)
+  --keys N       different keys asked (10000)   --cores A,B      (0,1)
+  --requests N   of one client alone (20000)    --shapes N       tuned, in the database (100000)
+  --out FILE     instead of the results folder  --start N        records in the database of the start-up row
+  --work FOLDER  keeps the databases there                       (1000000)
+                 for the next run
 """
 import argparse
 import contextlib
@@ -32,7 +33,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def parse_options():
-    parser = argparse.ArgumentParser(usage=__doc__, add_help=True)
+    parser = argparse.ArgumentParser(usage="latency.py PREFIX [options]", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefix")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cores", default="0,1")
