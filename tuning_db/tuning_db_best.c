@@ -164,6 +164,16 @@ int refresh_best(struct commit *commit, struct refresh *refresh)
     return rc;
 }
 
+/* An older database becomes one of today's format with the first row that is of it: opening writes
+ * nothing, so a full one can be read. */
+static int raise_format(struct commit *commit)
+{
+    uint64_t format = TUNING_DB_FORMAT, stored;
+    if (meta_get(commit->db, commit->txn, "format", &stored, 1) == 0 && stored == format)
+        return 0;
+    return meta_put(commit->db, commit->txn, "format", &format, 1);
+}
+
 /* Raises the generation. A damaged one goes on from the clock, which is ahead of any count of
  * commits. */
 int raise_generation(struct commit *commit)
@@ -177,5 +187,6 @@ int raise_generation(struct commit *commit)
         mdb_get(commit->txn, commit->db->tables[TABLE_META], &key, &value) == 0)
         generation = (uint64_t)time(NULL);
     commit->generation = ++generation;
-    return meta_put(commit->db, commit->txn, name, &generation, 1);
+    int rc = meta_put(commit->db, commit->txn, name, &generation, 1);
+    return rc == 0 ? raise_format(commit) : rc;
 }

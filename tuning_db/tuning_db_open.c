@@ -44,8 +44,7 @@ static int open_tables(struct tuning_db *db, MDB_txn *txn, struct tune_error *er
             return db_fail(db, rc, "cannot open its tables", err);
     }
     uint64_t format = TUNING_DB_FORMAT, stored;
-    if (!db->options.read_only &&
-        (meta_get(db, txn, "format", &stored, 1) != 0 || stored < format)) {
+    if (!db->options.read_only && meta_get(db, txn, "format", &stored, 1) != 0) {
         int rc = meta_put(db, txn, "format", &format, 1);
         if (rc != 0)
             return db_fail(db, rc, "cannot write its format", err);
