@@ -453,7 +453,9 @@ static int run(struct app *app)
     uv_loop_init(&app->loop);
     app->started_ns = uv_hrtime();
     app->busy_at_ms = uv_now(&app->loop);
-    if (open_parts(app, &err) == 0)
+    bool is_open = open_parts(app, &err) == 0;
+    uv_update_time(&app->loop); /* a large database takes its time; deadlines begin now */
+    if (is_open)
         start_parts(app, &err);
     if (err.code != TUNE_OK)
         log_fatal("%s", err.text);

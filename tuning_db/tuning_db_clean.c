@@ -3,7 +3,8 @@
  *
  * Design: the checking thread reads the file by itself, so it takes none of our locks and LMDB's
  * map may move meanwhile. What keeps its pages from being used anew is a read transaction that was
- * begun before any write and does nothing; the thread never touches it. Whoever closes the
+ * begun before any write and does nothing; the thread ends it when it has seen all, since while it
+ * is open no page that a commit frees is used anew and the file grows with each. Whoever closes the
  * environment ends the thread first. */
 #include "tuning_db_internal.h"
 
@@ -125,6 +126,7 @@ static void *check_main(void *argument)
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), CHECK_NICE);
     struct tune_error why = {.code = TUNE_OK};
     int status = pages_finish(check->pages, &check->is_canceled, &why);
+    mdb_txn_abort(check->txn);
     /* Without memory for it there is no verdict. */
     if (status >= 0 || why.code == TUNE_ENOMEM)
         return NULL;
@@ -175,7 +177,6 @@ void db_check_stop(struct tuning_db *db)
         return;
     atomic_store(&check->is_canceled, true);
     pthread_join(check->thread, NULL);
-    mdb_txn_abort(check->txn);
     close(check->fd);
     check->is_running = false;
 }

@@ -438,6 +438,22 @@ static void the_state_that_was_opened_is_checked_while_it_is_written(void **stat
     }
 }
 
+/* A snapshot that stays open would keep every page that commits free from being used anew. */
+static void the_check_lets_go_of_its_snapshot_when_it_has_ended(void **state)
+{
+    (void)state;
+    const struct timespec moment = {.tv_nsec = 1000 * 1000};
+    struct tuning_db_stats stats = {.readers_used = 1};
+    close_cleanly();
+    struct tuning_db *db = open_db(NULL);
+    for (int tries = 0; tries < 60000 && stats.readers_used > 0; tries++) {
+        nanosleep(&moment, NULL);
+        assert_int_equal(tuning_db_stats(db, &stats, NULL), 0);
+    }
+    assert_int_equal(stats.readers_used, 0);
+    tuning_db_close(db);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +473,7 @@ int main(void)
         cmocka_unit_test(what_the_medium_lost_is_refused_when_it_is_found),
         cmocka_unit_test(an_end_without_closing_leaves_no_mark),
         cmocka_unit_test(the_state_that_was_opened_is_checked_while_it_is_written),
+        cmocka_unit_test(the_check_lets_go_of_its_snapshot_when_it_has_ended),
         cmocka_unit_test(overwritten_stretches_never_end_the_process),
     };
     return cmocka_run_group_tests(tests, setup_group, teardown_group);
