@@ -146,7 +146,6 @@ class Daemon:
         subprocess.run([self.bin + "/bench_fill", self.bin + "/../share/tunerd/plugins", folder + "/db",
                         str(options.shapes)], check=True, stdout=subprocess.DEVNULL)
         self.process = None
-        self.start()
 
     def write_flood(self):
         os.makedirs(self.folder + "/plugins/flood")
@@ -170,6 +169,16 @@ class Daemon:
         with contextlib.suppress(OSError, Refused), Connection(self.socket) as client:
             return client.request("ping")["ready"] and len(client.request("devices")) == len(GPUS)
         return False
+
+    def settle(self):
+        """Until it has had nothing to do for a second: what it publishes at its start is written."""
+        ticks, since = -1, time.monotonic()
+        while time.monotonic() < since + 1:
+            with open("/proc/%d/stat" % self.process.pid) as file:
+                now = [int(field) for field in file.read().rpartition(")")[2].split()[11:13]]
+            if sum(now) != ticks:
+                ticks, since = sum(now), time.monotonic()
+            time.sleep(0.1)
 
     def end(self, number):
         self.process.send_signal(number)
@@ -396,6 +405,8 @@ def main():
     daemon = None
     try:
         daemon = Daemon(options, folder)
+        daemon.start()
+        daemon.settle()
         result = measure(options, daemon)
         daemon.end(signal.SIGTERM)
         lines = list(table(options, result))
@@ -403,7 +414,7 @@ def main():
         if wrong:
             print(daemon.log(), file=sys.stderr)
     finally:
-        if daemon is not None and daemon.process.poll() is None:
+        if daemon is not None and daemon.process is not None and daemon.process.poll() is None:
             daemon.process.kill()
             daemon.process.wait()
         shutil.rmtree(folder, ignore_errors=True)
