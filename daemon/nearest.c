@@ -677,7 +677,7 @@ static int find_locked(struct nearest *nearest, struct table *table,
     if (bring_up_to_date(nearest, table, question->plugin, err))
         return -1;
     struct look look;
-    struct fit fit;
+    struct fit fit = {0};
     look_init(&look, table, question);
     size_t row = find_best(&look, &fit);
     if (row == SIZE_MAX)

@@ -579,8 +579,7 @@ void server_allow_group(struct server *server, bool allow)
     server->allows_group = allow;
 }
 
-/* --- for the commands
- * -------------------------------------------------------------------------------------- */
+/* --- for the commands ------------------------------------------------------------------------ */
 
 void server_send(struct server *server, uint64_t id, const json_t *message)
 {
