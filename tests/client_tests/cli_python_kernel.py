@@ -150,6 +150,21 @@ class Kernels(unittest.TestCase):
             self.assertEqual(kernel.answer(x)["config"]["VARIANT"], variant)
             self.check_rows("float32", kernel(x).tolist(), flat, columns, variant)
 
+    def test_a_larger_shape_of_the_same_code_gets_its_shared_memory(self):
+        kernel = tunerd.Kernel(self.client, "softmax_shared")
+        for columns in (600, 15000, 1200):
+            values = [random.uniform(-4, 4) for _ in range(columns)]
+            x = Tensor("float32", (1, columns), values)
+            self.assertEqual(kernel.answer(x)["launches"][-1]["shared_bytes"], 4 * columns)
+            self.check_rows("float32", kernel(x).tolist(), values, columns, "shared")
+
+    def test_plans_of_many_shapes_do_not_pile_up(self):
+        kernel = tunerd.Kernel(self.client, "softmax")
+        for columns in range(1, 301):
+            kernel.answer(Tensor("float32", (1, columns)))
+        self.assertLessEqual(len(kernel._plans), 256)
+        self.assertNotIn("cubin", kernel.answer(Tensor("float32", (1, 300))))
+
     def test_dims_follow_from_two_arrays_and_out_is_used(self):
         a, b = [float(i % 7) for i in range(6 * 5)], [float(i % 5) for i in range(5 * 4)]
         A, B, C = Tensor("float32", (2, 3, 5), a), Tensor("float32", (5, 4), b), Tensor("float32", (6, 4))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import hashlib
 import os
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -58,7 +59,8 @@ class Driver:
         version = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(version))
         self.version = version.value  #: 13000 for CUDA 13.0
-        self._modules: Dict[Tuple[int, str], Dict[str, int]] = {}
+        self._modules: Dict[Tuple[int, bytes], Dict[str, int]] = {}
+        self._shared: Dict[int, int] = {}  # dynamic shared memory that a function may use
         self._lock = threading.Lock()
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -100,12 +102,24 @@ class Driver:
 
     def functions(self, answer: Json) -> Dict[str, int]:
         """Loads the code of an answer of get(cubin=True) into the current context, once, and returns
-        its kernels by entry. Code stays loaded until the context ends."""
-        key = (self._context(), answer["cubin"])
+        its kernels by entry, allowed the shared memory of the answer's launches. Code stays loaded
+        until the context ends."""
+        key = (self._context(), hashlib.sha256(answer["cubin"].encode()).digest())
         with self._lock:
-            if key not in self._modules:
-                self._modules[key] = self._load(answer)
-            return self._modules[key]
+            functions = self._modules.get(key)
+            if functions is None:
+                functions = self._modules[key] = self._load(answer)
+            for launch in answer["launches"]:
+                self._allow_shared(functions, launch)
+            return functions
+
+    def _allow_shared(self, functions: Dict[str, int], launch: Json) -> None:
+        """Raises it, never lowers it: the launches of another shape may need more."""
+        size = launch.get("shared_bytes", 0)
+        if size > self._shared.get(functions.get(launch.get("entry"), 0), 0):
+            function = functions[launch["entry"]]
+            self.call("cuFuncSetAttribute", function, _FUNCTION_MAX_DYNAMIC_SHARED, size)
+            self._shared[function] = size
 
     def _load(self, answer: Json) -> Dict[str, int]:
         self._check_fit(answer)
@@ -118,10 +132,6 @@ class Driver:
             self.call("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
             assert function.value
             functions[entry] = function.value
-        for launch in answer["launches"]:
-            if launch.get("shared_bytes", 0) > 0:
-                self.call("cuFuncSetAttribute", functions[launch["entry"]],
-                          _FUNCTION_MAX_DYNAMIC_SHARED, launch["shared_bytes"])
         return functions
 
     def _check_fit(self, answer: Json) -> None:

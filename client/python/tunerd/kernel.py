@@ -33,6 +33,7 @@ from . import driver as driver_module
 from .client import Client, Error, Json, Shape
 
 _ALIGNMENT = 16  # bytes: the widest access of a kernel
+_PLANS = 256     # shapes kept ready; the one not used longest gives way
 _PRODUCT = re.compile(r"\s*\w+\s*(\*\s*\w+\s*)*")
 
 DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
@@ -130,7 +131,8 @@ class Kernel:
             self._plans.clear()
 
     def answer(self, *arrays: Any, dims: Optional[Shape] = None) -> Json:
-        """The answer of get() that a call with these arrays uses; loads it if need be."""
+        """The answer of get() that a call with these arrays uses, without the code; loads it if need
+        be."""
         library = library_of(arrays[0])
         with self._lock, library.on_device_of(arrays[0]):
             return self._plan(library, arrays, dims).answer
@@ -202,9 +204,12 @@ class Kernel:
             self._plans.clear()
         key = (library.device_of(arrays[0]), tuple(sorted(dims.items())) if dims else None,
                *((tuple(array.shape), array.dtype) for array in arrays))
-        plan = self._plans.get(key)
+        plan = self._plans.pop(key, None)
         if plan is None:
-            plan = self._plans[key] = self._make_plan(library, arrays, dims)
+            plan = self._make_plan(library, arrays, dims)
+            if len(self._plans) >= _PLANS:
+                del self._plans[next(iter(self._plans))]
+        self._plans[key] = plan  # last: a dict keeps the order
         return plan
 
     # --- planning ---------------------------------------------------------------------------------
@@ -222,6 +227,7 @@ class Kernel:
                                   arch="sm_%d" % sm if sm else "cpu", policy=self._policy,
                                   session=self._session, cubin=True)
         functions = driver.functions(answer)
+        del answer["cubin"]  # the driver has it, and plans are kept
         sizes = {buffer["name"]: buffer["bytes"] for buffer in answer["buffers"]}
         for buffer, array in zip(self._inputs, arrays):
             self._check_input(library, buffer, array, dtype, sizes[buffer.name])
