@@ -27,6 +27,24 @@ class Client(unittest.TestCase):
                 answer = client.get("gemm", {"M": 64}, policy="cached")
         self.assertEqual(answer["asked"], {"kernel": "gemm", "shape": {"M": 64}, "policy": "cached"})
 
+    def test_a_forked_child_has_a_connection_of_its_own(self):
+        with FakeDaemon({"get": lambda c, _p: {"connection": id(c)}}) as daemon:
+            with tunerd.connect(daemon.path) as client:
+                before = client.get("gemm", {"M": 1})
+                reader, writer = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    try:
+                        os.write(writer, str(client.get("gemm", {"M": 1})["connection"]).encode())
+                    finally:
+                        os._exit(0)
+                os.close(writer)
+                with os.fdopen(reader) as pipe:
+                    said = pipe.read()
+                os.waitpid(child, 0)
+                self.assertNotIn(said, ("", str(before["connection"])))
+                self.assertEqual(client.get("gemm", {"M": 1}), before)
+
     def test_a_sweep_yields_its_own_progress_and_ends_with_done(self):
         with FakeDaemon({"sweep": sweep}) as daemon:
             with tunerd.connect(daemon.path) as client:

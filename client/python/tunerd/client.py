@@ -105,8 +105,8 @@ def connect(path: Optional[str] = None, timeout: float = 30.0, autostart: bool =
 
 
 class Client:
-    """A connection that is made anew when the daemon was restarted. Use it in a `with`, or call
-    close(). It belongs to one thread.
+    """A connection that is made anew when the daemon was restarted, and in a forked child. Use it in a
+    `with`, or call close(). It belongs to one thread.
 
     path       the daemon's socket; None: the first of $TUNE_SOCKET (alone, if set),
                $XDG_RUNTIME_DIR/tunerd.sock (without that variable /tmp/tunerd-UID/tunerd.sock) and
@@ -128,6 +128,7 @@ class Client:
         self._subscriptions: List[Subscription] = []
         self._watched: Dict[str, None] = {}  # jobs whose events are wanted
         self._socket: Optional[socket.socket] = None
+        self._process = os.getpid()
         try:
             self._connect()
         except Error as error:
@@ -214,6 +215,13 @@ class Client:
             if error.code != "not_found":  # the job has ended: who follows it looks for its row
                 raise
 
+    def _leave_parent(self) -> None:
+        """In a forked child: what comes by the parent's connection is the parent's."""
+        if self._process != os.getpid():
+            self.close()
+            self._kept.clear()
+            self._process = os.getpid()
+
     def _reconnect(self, deadline: Optional[float]) -> None:
         """After the connection broke: until a daemon answers, or the deadline."""
         self.close()
@@ -294,6 +302,7 @@ class Client:
         limit = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + limit if limit else None
         is_sent_again = method not in _REPEATABLE
+        self._leave_parent()
         while True:
             if self._socket is None:
                 self._reconnect(deadline)
@@ -322,6 +331,7 @@ class Client:
 
     def _take(self, is_wanted: Callable[[Json], bool], deadline: Optional[float]) -> Optional[Json]:
         """The next notification that is wanted, or None at the deadline; others are kept."""
+        self._leave_parent()
         seen = 0
         while True:
             for number in range(seen, len(self._kept)):
@@ -340,6 +350,7 @@ class Client:
     def poll(self) -> int:
         """Takes in what the daemon has sent, without waiting, and returns `generation`: when it has
         risen, answers may have become better."""
+        self._leave_parent()
         try:
             while self._socket is not None:
                 message = self._message(time.monotonic())
