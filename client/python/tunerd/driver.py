@@ -116,8 +116,10 @@ class Driver:
     def _allow_shared(self, functions: Dict[str, int], launch: Json) -> None:
         """Raises it, never lowers it: the launches of another shape may need more."""
         size = launch.get("shared_bytes", 0)
-        if size > self._shared.get(functions.get(launch.get("entry"), 0), 0):
-            function = functions[launch["entry"]]
+        if size == 0:
+            return
+        function = functions[launch["entry"]]
+        if size > self._shared.get(function, 0):
             self.call("cuFuncSetAttribute", function, _FUNCTION_MAX_DYNAMIC_SHARED, size)
             self._shared[function] = size
 
