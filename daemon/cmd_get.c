@@ -335,15 +335,6 @@ static void follow_job(struct get *get, const char *job)
     answer(get);
 }
 
-static void on_queued(const char *job, const struct tune_error *err, void *context)
-{
-    struct get *get = context;
-    if (err == NULL)
-        follow_job(get, job);
-    else
-        get_fail(get, err);
-}
-
 /* It cannot be tuned here: what there is is served all the same, but to those who wait for better.
  */
 static void answer_untuned(struct get *get, const struct tune_error *why)
@@ -352,6 +343,15 @@ static void answer_untuned(struct get *get, const struct tune_error *why)
         answer(get);
     else
         get_fail(get, why);
+}
+
+static void on_queued(const char *job, const struct tune_error *err, void *context)
+{
+    struct get *get = context;
+    if (err == NULL)
+        follow_job(get, job);
+    else
+        answer_untuned(get, err);
 }
 
 /* What is tuned for somebody who waits goes before what is tuned on the side. */

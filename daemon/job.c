@@ -373,15 +373,23 @@ static void tell_asker(struct job *job, const struct tune_error *err)
         on_stored(job->id, err, job->stored_context);
 }
 
+/* It is as if it had never been, but for those who follow it already. */
+static void discard(struct job *job, const struct tune_error *err)
+{
+    job->error = *err;
+    job->state = job->told = JOB_FAILED;
+    publish_done(job);
+    remove_job(job->jobs, job);
+}
+
 static void on_submitted(const struct tune_error *err, void *context)
 {
     struct job *job = context;
-    struct jobs *jobs = job->jobs;
     tell_asker(job, err);
     if (err != NULL)
-        remove_job(jobs, job);
+        discard(job, err);
     else
-        jobs_start_next(jobs);
+        jobs_start_next(job->jobs);
 }
 
 void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err)
