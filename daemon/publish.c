@@ -46,6 +46,7 @@ struct publish {
     /* The thread's. */
     struct view *view;
     struct snapshot_page page; /* as published; base "": names nothing */
+    bool is_page_late;         /* could not be written: clients see an older one */
     uint64_t generation;       /* of the database, that the list of changes has reached */
     struct change_list changes;
     bool has_all_changes; /* all since the base under construction or published was begun */
@@ -155,7 +156,8 @@ static void complain(struct publish *publish, const struct tune_error *err)
 static int publish_page(struct publish *publish, struct tune_error *err)
 {
     publish->page.generation = publish->generation;
-    return snapshot_publish(publish->folder, &publish->page, err);
+    publish->is_page_late = snapshot_publish(publish->folder, &publish->page, err) != 0;
+    return publish->is_page_late ? -1 : 0;
 }
 
 /* The page names nothing from here on: clients ask the daemon. */
@@ -218,13 +220,15 @@ static void publish_delta(struct publish *publish)
     publish_nothing(publish);
 }
 
-/* Publishes what has changed, if anything has. */
+/* Publishes what has changed, if anything has. Where the page could not be written it names nothing
+ * until there is a new base. */
 static void do_round(struct publish *publish)
 {
     publish->round_ms = now_ms();
-    if (tuning_db_generation(publish->db) == publish->generation)
+    bool has_news = tuning_db_generation(publish->db) != publish->generation;
+    if (!has_news && !publish->is_page_late)
         return;
-    if (!collect_changes(publish))
+    if (has_news && !collect_changes(publish))
         lose_track(publish);
     else if (publish->is_extendable)
         publish_delta(publish);

@@ -681,6 +681,30 @@ static void a_delta_that_cannot_be_written_withdraws_the_base(void **state)
     wait_for((struct asked){1000, NULL, NULL, NULL, 128});
 }
 
+static bool is_counted_down(void *context)
+{
+    return --*(int *)context == 0;
+}
+
+/* A page that could not be written goes on naming what is out of date: it is written as soon as it
+ * can be, not with the next news or base. */
+static void a_page_that_could_not_be_written_is_written_later(void **state)
+{
+    (void)state;
+    commit_one(1000, 512, 50);
+    start_with((struct publish_options){0});
+    publish_set_view(publish, registry, devices, 1);
+    wait_for((struct asked){1000, NULL, NULL, NULL, 512});
+    wait_for_files(true, false);
+    assert_int_equal(rename(path_in("db/served"), path_in("db/away")), 0);
+    commit_one(1000, 128, 40);
+    int ticks = 40; /* of which it needs one */
+    run_until(is_counted_down, &ticks);
+    assert_int_equal(rename(path_in("db/away"), path_in("db/served")), 0);
+    wait_for((struct asked){1000, NULL, NULL, NULL, 0});
+    wait_for_files(false, false);
+}
+
 static void without_a_view_nothing_is_published(void **state)
 {
     (void)state;
@@ -719,6 +743,7 @@ int main(void)
         test(a_folder_that_cannot_be_made_is_done_without),
         test(a_link_is_replaced_and_nothing_else),
         test(a_delta_that_cannot_be_written_withdraws_the_base),
+        test(a_page_that_could_not_be_written_is_written_later),
         test(without_a_view_nothing_is_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
