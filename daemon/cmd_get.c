@@ -465,13 +465,26 @@ void get_devices_known(void)
     }
 }
 
+/* Whether it can be answered before the GPUs are known: for an architecture, whichever GPU of it is
+ * attached. Not where the GPU is part of what is asked: a session's key, where to tune. */
+static bool needs_no_devices(const json_t *params)
+{
+    struct device_info device;
+    const char *arch = json_string_value(json_object_get(params, "arch"));
+    const char *word = json_string_value(json_object_get(params, "policy"));
+    enum policy policy = POLICY_NEAREST;
+    if (word != NULL && parse_policy(word, &policy, NULL))
+        return true; /* it is refused */
+    return arch != NULL && device_generic(arch, &device, NULL) == 0 && policy != POLICY_TUNE &&
+           policy != POLICY_WAIT && json_object_get(params, "session") == NULL;
+}
+
 /* A question about "the GPU here" that comes with the daemon's start is not refused for want of a
  * list of GPUs: an application that asks again after a restart would take it for the truth. */
 void cmd_get(struct request *request)
 {
     struct get *get = get_create(request);
-    get->is_early = !sched_devices_known(request->app->sched) &&
-                    json_object_get(request->params, "arch") == NULL;
+    get->is_early = !sched_devices_known(request->app->sched) && !needs_no_devices(request->params);
     if (!get->is_early)
         begin(get);
 }

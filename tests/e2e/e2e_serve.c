@@ -195,6 +195,39 @@ static void a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restar
     json_decref(first);
 }
 
+/* Also to those who ask before the restarted daemon knows its GPUs. */
+static void a_session_by_architecture_keeps_its_answer_over_a_restart(void)
+{
+    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    json_t *params = session_params("train-9", NULL);
+    json_object_set_new(params, "arch", json_string("cpu"));
+    json_t *first = ask(harness, "get", json_incref(params));
+    assert_string_equal(text_at(first, "origin"), "default");
+    tune_shape(harness, 64);
+    harness_stop(harness);
+    harness_scenario(
+        harness, "{\"rules\": [{\"call\": \"cuInit\", \"do\": \"delay_ms\", \"value\": 500}]}");
+    harness_launch(harness);
+    json_t *later = ask(harness, "get", params);
+    assert_true(json_equal(first, later));
+    json_decref(later);
+    json_decref(first);
+}
+
+static void who_waits_is_not_told_that_gpus_are_missing_before_they_are_known(void)
+{
+    struct harness *harness = harness_new();
+    write_tiny(harness, &(struct tiny){.tags = 2});
+    harness_scenario(
+        harness, "{\"rules\": [{\"call\": \"cuInit\", \"do\": \"delay_ms\", \"value\": 500}]}");
+    harness_launch(harness);
+    json_t *answer = ask(harness, "get",
+        json_pack("{s:s, s:{s:i}, s:s, s:s}", "kernel", "tiny", "shape", "N", 64, "arch", "cpu",
+            "policy", "wait"));
+    assert_string_equal(text_at(answer, "origin"), "exact");
+    json_decref(answer);
+}
+
 static void all_ranks_that_ask_at_once_get_one_answer(void)
 {
     struct harness *harness = start_tiny(4, TAG_WINS(2));
@@ -408,6 +441,8 @@ int main(void)
         HARNESS_TEST(what_only_looks_like_a_question_is_refused),
         HARNESS_TEST(a_thousand_clients_are_served_together),
         HARNESS_TEST(a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restart),
+        HARNESS_TEST(a_session_by_architecture_keeps_its_answer_over_a_restart),
+        HARNESS_TEST(who_waits_is_not_told_that_gpus_are_missing_before_they_are_known),
         HARNESS_TEST(all_ranks_that_ask_at_once_get_one_answer),
         HARNESS_TEST(a_changed_kernel_ends_its_sessions),
         HARNESS_TEST(names_of_sessions_are_checked),
