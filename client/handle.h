@@ -7,7 +7,7 @@
  *
  * Freshness. An entry of the table carries the tag under which it was learnt. A tag is the
  * snapshot's sequence, so that one atomic load tells whether anything was published since; or,
- * where there is no snapshot or no daemon to confirm the entry, the half second in which it was
+ * where nothing is published or no daemon confirms the entry, the half second in which it was
  * learnt; or TAG_ALWAYS for what may not change (sessions). An entry whose tag has passed is asked
  * again, and serves on if nobody answers. */
 #ifndef TUNE_HANDLE_H
@@ -94,7 +94,7 @@ struct tune {
 #define TICK_MS 500
 
 uint64_t handle_tick(void); /* the tag of this half second */
-/* The tag of what is learnt from now on. */
+/* The tag of what is learnt from now on. Not in a forked child: it may take a lock. */
 uint64_t handle_tag(struct tune *tune);
 bool handle_is_fresh(uint64_t entry_tag, uint64_t now_tag);
 

@@ -206,9 +206,9 @@ int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tun
     struct tune_error why = {0};
     bool is_fresh = false;
     json_t *json = NULL;
-    uint64_t tag = handle_tag(tune);
     if (handle_key_make(query, &key, err) || handle_check_owner(tune, err))
         return -1;
+    uint64_t tag = handle_tag(tune);
     bool is_known = recall(tune, &key, tag, answer, cubin, &is_fresh);
     if (is_fresh)
         return 0;

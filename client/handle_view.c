@@ -16,8 +16,8 @@ uint64_t handle_tick(void)
 
 uint64_t handle_tag(struct tune *tune)
 {
-    const struct snapshot *snapshot = atomic_load_explicit(&tune->snapshot, memory_order_acquire);
-    if (snapshot == NULL)
+    struct snapshot *snapshot = atomic_load_explicit(&tune->snapshot, memory_order_acquire);
+    if (snapshot == NULL || !snapshot_keep_up(snapshot))
         return handle_tick();
     uint64_t epoch = atomic_load_explicit(&tune->epoch, memory_order_relaxed);
     return (snapshot_sequence(snapshot) + (epoch << 40)) & ~TAG_TICK;

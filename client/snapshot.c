@@ -37,7 +37,8 @@ struct snapshot {
     _Atomic uint64_t retry_at_ms;    /* the files of that sequence could not be used; 0: they are */
     _Atomic uint64_t stuck_sequence; /* odd: the page lost its writer there; 0: none */
     _Atomic uint64_t place_check_at_ms;
-    struct page *page; /* never moves: another page is mapped over it */
+    atomic_bool has_base; /* the current set */
+    struct page *page;    /* never moves: another page is mapped over it */
     pthread_mutex_t mutex;
     /* Under the mutex. */
     dev_t page_device;
@@ -118,6 +119,7 @@ static void make_current(
     struct snapshot *snapshot, const struct set *set, uint64_t sequence, bool is_failing)
 {
     atomic_store(&snapshot->current, (unsigned)(set - snapshot->sets));
+    atomic_store(&snapshot->has_base, set->base != NULL);
     atomic_store(&snapshot->retry_at_ms, is_failing ? snapshot_now_ms() + RETRY_MS : 0);
     atomic_store(&snapshot->taken_sequence, sequence);
     sweep_sets(snapshot);
@@ -157,6 +159,13 @@ static int take_up(struct snapshot *snapshot, struct tune_error *err)
     }
 }
 
+/* In place of a page that is no longer the daemon's: it names nothing, and is looked at again. */
+static void forget_page(struct snapshot *snapshot)
+{
+    mmap(snapshot->page, SNAPSHOT_PAGE_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+        -1, 0);
+}
+
 /* Follows the path to another page, when the folder was made anew or a link now leads elsewhere. */
 static void check_place(struct snapshot *snapshot)
 {
@@ -167,9 +176,13 @@ static void check_place(struct snapshot *snapshot)
     bool is_other =
         fstatat(folder_fd, SNAPSHOT_PAGE_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
         (status.st_dev != snapshot->page_device || status.st_ino != snapshot->page_inode);
-    if (is_other && snapshot_map_page(folder_fd, snapshot->page, &status, NULL) != NULL) {
-        snapshot->page_device = status.st_dev;
-        snapshot->page_inode = status.st_ino;
+    if (is_other) {
+        if (snapshot_map_page(folder_fd, snapshot->page, &status, NULL) != NULL) {
+            snapshot->page_device = status.st_dev;
+            snapshot->page_inode = status.st_ino;
+        } else {
+            forget_page(snapshot);
+        }
         atomic_store(&snapshot->retry_at_ms, 1);
     }
     close(folder_fd);
@@ -204,6 +217,14 @@ static void catch_up(struct snapshot *snapshot, uint64_t now)
 uint64_t snapshot_sequence(const struct snapshot *snapshot)
 {
     return atomic_load_explicit(&snapshot->page->sequence, memory_order_acquire);
+}
+
+bool snapshot_keep_up(struct snapshot *snapshot)
+{
+    uint64_t now = snapshot_now_ms();
+    if (now >= atomic_load_explicit(&snapshot->place_check_at_ms, memory_order_relaxed))
+        catch_up(snapshot, now);
+    return atomic_load_explicit(&snapshot->has_base, memory_order_relaxed);
 }
 
 static struct set *enter(struct snapshot *snapshot)

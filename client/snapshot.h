@@ -47,6 +47,11 @@ void snapshot_close(struct snapshot *snapshot); /* NULL is fine; no call may be 
 /* One atomic load: changes with every publication. */
 uint64_t snapshot_sequence(const struct snapshot *snapshot);
 
+/* For who keeps answers and compares sequences: notices within a second that `folder` now leads
+ * elsewhere. False when, as far as was looked, nothing is published: the sequence says nothing of
+ * news then. */
+bool snapshot_keep_up(struct snapshot *snapshot);
+
 /* 0 found, 1 not there (or damaged). Takes up new files first when the sequence has changed, so an
  * answer is never older than a sequence that was read before the call. Notices within a second that
  * `folder` now leads elsewhere. Any number of threads. Allocates only when it takes up files. */

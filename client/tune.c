@@ -61,7 +61,7 @@ void tune_set_limit(struct tune *tune, int limit_ms)
 
 uint64_t tune_generation(struct tune *tune)
 {
-    return handle_tag(tune);
+    return handle_table_is_ours(tune->table) ? handle_tag(tune) : 0;
 }
 
 int handle_check_owner(const struct tune *tune, struct tune_error *err)
@@ -122,9 +122,9 @@ int tune_get(struct tune *tune, const struct tune_query *query, struct tune_answ
     struct tune_error *err)
 {
     struct handle_key key;
-    uint64_t entry_tag, tag = handle_tag(tune);
     if (handle_key_make(query, &key, err) || handle_check_owner(tune, err))
         return -1;
+    uint64_t entry_tag, tag = handle_tag(tune);
     bool is_known = handle_table_get(tune->table, &key, answer, &entry_tag);
     if (is_known && handle_is_fresh(entry_tag, tag))
         return 0;

@@ -2,6 +2,7 @@
  * hangs, comes back or publishes. Against a stand-in daemon and a snapshot of the test's own. */
 #include "stand_in.h"
 
+#include "client/snapshot.h"
 #include "client/tune_rpc.h"
 
 #include <errno.h>
@@ -513,6 +514,83 @@ static void a_snapshot_that_comes_later_is_found(void **state)
     stand_in_finish(&daemon);
 }
 
+/* The next question may be of the old page, one of the second after is not. */
+static void expect_tag_soon(struct tune *tune, int64_t n, int64_t tag)
+{
+    for (int i = 0; i < 300 && ask_tag(tune, n) != tag; i++)
+        poll(NULL, 0, 10);
+    assert_int_equal(ask_tag(tune, n), tag);
+}
+
+/* A command of the shell, in the folder of what is published. */
+static void run(const struct stand_in *daemon, const char *command)
+{
+    char line[384];
+    snprintf(line, sizeof line, "cd %s && %s", daemon->served, command);
+    assert_int_equal(system(line), 0);
+}
+
+static void a_page_made_anew_is_found_by_who_asks_the_same_again_and_again(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    publish_base(&daemon, 7, 1);
+    struct tune *tune = open_at(daemon.path);
+    assert_int_equal(ask_tag(tune, 7), 1);
+    uint64_t generation = tune_generation(tune);
+    run(&daemon, "rm -r $PWD");
+    publish_base(&daemon, 7, 2);
+    expect_tag_soon(tune, 7, 2);
+    assert_true(tune_generation(tune) != generation);
+    generation = tune_generation(tune); /* and without any question */
+    run(&daemon, "rm -r $PWD");
+    publish_base(&daemon, 7, 3);
+    for (int i = 0; i < 300 && tune_generation(tune) == generation; i++)
+        poll(NULL, 0, 10);
+    assert_true(tune_generation(tune) != generation);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
+static void where_nothing_is_published_any_more_the_daemon_is_asked_again(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    struct snapshot_page nothing = {.generation = 2};
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    publish_base(&daemon, 7, 1);
+    struct tune *tune = open_at(daemon.path);
+    assert_int_equal(ask_tag(tune, 7), 1);
+    assert_int_equal(snapshot_publish(daemon.served, &nothing, NULL), 0);
+    for (daemon.value = 2; daemon.value < 5; daemon.value++)
+        expect_tag_soon(tune, 7, daemon.value);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
+static void a_page_of_another_release_ends_what_was_published_before(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    publish_base(&daemon, 7, 1);
+    struct tune *tune = open_at(daemon.path);
+    assert_int_equal(ask_tag(tune, 7), 1);
+    daemon.value = 2;
+    run(&daemon, "cp page p && printf '\\377' | dd of=p bs=1 seek=8 conv=notrunc status=none && "
+                 "mv p page"); /* its version */
+    expect_tag_soon(tune, 7, 2);
+    daemon.value = 3;
+    expect_tag_soon(tune, 7, 3);
+    publish_base(&daemon, 7, 4);
+    expect_tag_soon(tune, 7, 4);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
 /* --- threads and processes -------------------------------------------------------------------- */
 
 #define CROWD 8
@@ -629,6 +707,9 @@ int main(void)
         cmocka_unit_test(a_published_answer_needs_no_socket_and_no_allocation),
         cmocka_unit_test(news_is_seen_by_an_open_handle),
         cmocka_unit_test(a_snapshot_that_comes_later_is_found),
+        cmocka_unit_test(a_page_made_anew_is_found_by_who_asks_the_same_again_and_again),
+        cmocka_unit_test(where_nothing_is_published_any_more_the_daemon_is_asked_again),
+        cmocka_unit_test(a_page_of_another_release_ends_what_was_published_before),
         cmocka_unit_test(threads_get_the_newest_answer_to_their_own_question),
         cmocka_unit_test(a_forked_child_is_told_to_open_its_own),
     };
