@@ -409,6 +409,19 @@ static void make_id(struct job *job)
     } while (jobs_find(job->jobs, job->id) != NULL);
 }
 
+static int check_room(const struct job *job, struct tune_error *err)
+{
+    const struct jobs *jobs = job->jobs;
+    size_t in_background = 0;
+    for (const struct job *other = jobs->first; other != NULL; other = other->next)
+        in_background += job_is_active(other) && other->is_background;
+    if (!job->is_background || in_background < JOBS_BACKGROUND_MAX)
+        return 0;
+    return tune_fail(err, TUNE_ELIMIT,
+        "%d sweeps in the background are queued or running, which is the limit",
+        JOBS_BACKGROUND_MAX);
+}
+
 int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
     void (*on_stored)(const char *job, const struct tune_error *err, void *context), void *context,
     struct tune_error *err)
@@ -420,7 +433,7 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
             JOBS_ACTIVE_MAX);
     struct job *job = job_new(jobs, json_deep_copy(params), owner);
     make_id(job);
-    if (job_parse(job, err)) {
+    if (job_parse(job, err) || check_room(job, err)) {
         job_destroy(job);
         return -1;
     }

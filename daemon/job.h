@@ -19,8 +19,9 @@
 #include <sys/types.h>
 
 #define JOB_ID_BYTES 32
-#define JOBS_ACTIVE_MAX 256    /* queued and running */
-#define JOBS_FINISHED_KEPT 200 /* older ones are forgotten; their samples stay */
+#define JOBS_ACTIVE_MAX 256     /* queued and running */
+#define JOBS_BACKGROUND_MAX 192 /* of them in the background: others find room at any time */
+#define JOBS_FINISHED_KEPT 200  /* older ones are forgotten; their samples stay */
 #define JOB_SHAPES_MAX 256
 #define JOB_PROGRESS_PERIOD_MS 100
 

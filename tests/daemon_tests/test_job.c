@@ -96,6 +96,44 @@ static void a_failed_job_keeps_its_reason_and_the_word_for_it(void **state)
     json_decref(job);
 }
 
+static bool is_never_idle(size_t device, void *context)
+{
+    (void)device, (void)context;
+    return false;
+}
+
+static void on_submitted(const char *job, const struct tune_error *err, void *context)
+{
+    (void)job, (void)context;
+    assert_null(err);
+}
+
+static int submit(int n, bool is_background, struct tune_error *err)
+{
+    json_t *params = json_pack("{s:s, s:[{s:i, s:i}], s:b}", "kernel", "transpose", "shapes", "M",
+        8, "N", n, "background", is_background);
+    int status = jobs_submit(jobs, params, 0, on_submitted, NULL, err);
+    json_decref(params);
+    return status;
+}
+
+/* On a GPU that is never idle they stay queued. */
+static void sweeps_in_the_background_leave_room_for_others(void **state)
+{
+    (void)state;
+    struct jobs_callbacks callbacks = {.is_idle = is_never_idle, .on_event = on_event};
+    struct tune_error err = {0};
+    start_parts();
+    jobs = jobs_create(&parts, parts_registry, &callbacks);
+    int count = 0;
+    while (submit(8 + count, true, &err) == 0)
+        count++;
+    assert_int_equal(err.code, TUNE_ELIMIT);
+    assert_int_equal(count, JOBS_BACKGROUND_MAX);
+    err = (struct tune_error){0};
+    assert_int_equal(submit(8, false, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +141,8 @@ int main(void)
             a_job_is_not_forgotten_before_its_end_was_told, start, finish),
         cmocka_unit_test_setup_teardown(
             a_failed_job_keeps_its_reason_and_the_word_for_it, start, finish),
+        cmocka_unit_test_setup_teardown(
+            sweeps_in_the_background_leave_room_for_others, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
