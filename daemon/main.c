@@ -249,6 +249,7 @@ static void on_sched_stopped(void *context)
 static void on_background_stopped(void *context)
 {
     struct app *app = context;
+    app->background = NULL;
     jobs_destroy(app->jobs);
     app->jobs = NULL;
     sched_stop(app->sched, on_sched_stopped, app);
@@ -258,8 +259,7 @@ static void on_server_stopped(void *context)
 {
     struct app *app = context;
     app->server = NULL;
-    background_stop(app->background, on_background_stopped, app);
-    app->background = NULL;
+    background_stop(app->background, on_background_stopped, app); /* jobs may go on asking it */
 }
 
 static void stop(struct app *app, const char *why)
