@@ -125,6 +125,9 @@ void handle_links_finish(struct links *links);
 struct tune_client *handle_connect(
     struct tune *tune, long long deadline, bool may_wait, struct tune_error *err);
 
+/* Notes that a daemon answered: questions need not wait for their next try. */
+void handle_note_there(struct tune *tune, const struct tune_client *client);
+
 /* The dims as JSON, new. */
 json_t *handle_shape_json(const struct tune_query *query, struct tune_error *err);
 

@@ -4,10 +4,10 @@
  * the caller's event loop, so that the number stays the same whatever becomes of the connection; a
  * timer beside the socket makes it readable when something is left to hand out and when it is time
  * to look for a daemon again. Whoever calls tune_next_event does the work, under the lock; nobody
- * waits under it.
+ * waits for news under it.
  *
  * What ended while no daemon was connected is found out by asking: each subscription remembers the
- * exact answer that it knew last. */
+ * exact answer that it knew last, as of its last event. */
 #include "handle.h"
 #include "answer.h"
 
@@ -38,7 +38,6 @@ struct subscription {
 struct events {
     int epoll_fd, timer_fd;
     struct tune_client *client; /* NULL: not connected */
-    bool was_connected;
     long long retry_at_ms;
     struct subscription *first;
     size_t count;
@@ -160,22 +159,29 @@ static void on_message(struct events *events, const json_t *message)
 
 /* --- the connection --------------------------------------------------------------------------- */
 
-/* Asks what may have changed meanwhile, past the table and the snapshot. */
-static void check_all(struct tune *tune, struct events *events)
+/* Asks for the exact answer, past the table and the snapshot; whether there is another now. */
+static bool learn(struct tune *tune, struct subscription *subscription)
 {
     struct tune_answer answer;
-    for (struct subscription *each = events->first; each != NULL; each = each->next) {
-        if (handle_fetch(tune, &each->query, false, &answer, NULL) != ASKED_OK)
-            continue;
-        uint64_t now = answer_hash(&answer);
-        each->is_pending |= now != 0 && now != each->known;
-        each->known = now;
-    }
+    uint64_t before = subscription->known;
+    if (handle_fetch(tune, &subscription->query, false, &answer, NULL) != ASKED_OK)
+        return false;
+    subscription->known = answer_hash(&answer);
+    return subscription->known != 0 && subscription->known != before;
+}
+
+/* What may have changed while no daemon was connected. */
+static void check_all(struct tune *tune, struct events *events)
+{
+    for (struct subscription *each = events->first; each != NULL; each = each->next)
+        each->is_pending |= learn(tune, each);
 }
 
 static void disconnect(struct events *events)
 {
-    tune_disconnect(events->client); /* a closed descriptor leaves the epoll set */
+    /* Closing it alone would not do where a forked child has it open too. */
+    epoll_ctl(events->epoll_fd, EPOLL_CTL_DEL, tune_descriptor(events->client), NULL);
+    tune_disconnect(events->client);
     events->client = NULL;
     events->retry_at_ms = client_now_ms() + RETRY_MS;
 }
@@ -188,15 +194,14 @@ static void connect_now(struct tune *tune, struct events *events)
         events->retry_at_ms = client_now_ms() + RETRY_MS;
         return;
     }
+    handle_note_there(tune, events->client);
     tune_set_timeout(events->client, HELLO_MS);
     if (tune_request(events->client, "watch", NULL, NULL, NULL) != 0 ||
         epoll_ctl(events->epoll_fd, EPOLL_CTL_ADD, tune_descriptor(events->client), &interest)) {
         disconnect(events);
         return;
     }
-    if (events->was_connected)
-        check_all(tune, events);
-    events->was_connected = true;
+    check_all(tune, events);
 }
 
 /* Takes in what has come; connects where it is time to. */
@@ -353,12 +358,13 @@ int tune_event_descriptor(struct tune *tune)
 }
 
 /* 1 with an event, else 0. */
-static int take_event(struct events *events, struct tune_event *event)
+static int take_event(struct tune *tune, struct events *events, struct tune_event *event)
 {
     struct subscription *pending = find_pending(events);
     if (pending == NULL)
         return 0;
     pending->is_pending = false;
+    learn(tune, pending); /* or it would be told again after a restart */
     *event = pending->event;
     return 1;
 }
@@ -372,7 +378,7 @@ int tune_next_event(
         if (events == NULL)
             return -1;
         catch_up(tune, events);
-        int got = take_event(events, event);
+        int got = take_event(tune, events, event);
         struct pollfd news = {.fd = events->epoll_fd, .events = POLLIN};
         events_unlock(tune);
         int left_ms = handle_left_ms(deadline);

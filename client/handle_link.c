@@ -187,7 +187,7 @@ static void note_mute(struct links *links)
     drop_idle(links);
 }
 
-static void note_there(struct tune *tune, const struct tune_client *client)
+void handle_note_there(struct tune *tune, const struct tune_client *client)
 {
     struct links *links = &tune->links;
     pthread_mutex_lock(&links->lock);
@@ -208,7 +208,7 @@ static struct tune_client *try_once(
     struct tune_client *client;
     int left_ms = at_most(handle_left_ms(deadline), CLIENT_HELLO_MS);
     if (client_connect(tune->asked_path, left_ms, &client, err) == 0) {
-        note_there(tune, client);
+        handle_note_there(tune, client);
         return client;
     }
     *may_return = note_missing(links);

@@ -164,6 +164,7 @@ static void forget_page(struct snapshot *snapshot)
 {
     mmap(snapshot->page, SNAPSHOT_PAGE_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
         -1, 0);
+    snapshot->page_inode = 0; /* its number is free for another file now */
 }
 
 /* Follows the path to another page, when the folder was made anew or a link now leads elsewhere. */

@@ -136,7 +136,8 @@ struct tune_event {
 };
 
 /* 1: an event; 0: none within limit_ms (-1: no limit), or a signal came; -1: failed. Subscriptions
- * outlive a daemon's restart, and what ended meanwhile is told then. */
+ * outlive a daemon's restart, and what ended meanwhile is told then (as is what a daemon knows that
+ * comes after the subscription). */
 int tune_next_event(
     struct tune *tune, int limit_ms, struct tune_event *event, struct tune_error *err);
 

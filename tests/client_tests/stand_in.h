@@ -40,6 +40,8 @@ void stand_in_init(struct stand_in *daemon);
 void stand_in_start(struct stand_in *daemon);
 /* Its connections end, and its socket is gone. Nothing where it does not run. */
 void stand_in_stop(struct stand_in *daemon);
+/* Tells all connections that a sweep of the kernel tiny for N = n has ended. */
+void stand_in_tell(struct stand_in *daemon, int64_t n);
 /* Stops, and removes all. */
 void stand_in_finish(struct stand_in *daemon);
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -591,6 +592,96 @@ static void a_page_of_another_release_ends_what_was_published_before(void **stat
     stand_in_finish(&daemon);
 }
 
+/* --- news ------------------------------------------------------------------------------------- */
+
+static void subscribe(struct tune *tune, const struct tune_query *query)
+{
+    struct tune_error err = {0};
+    if (tune_subscribe(tune, query, &err))
+        fail_msg("%s", err.text);
+}
+
+static int next_event(struct tune *tune, int limit_ms)
+{
+    struct tune_event event;
+    struct tune_error err = {0};
+    int got = tune_next_event(tune, limit_ms, &event, &err);
+    if (got < 0)
+        fail_msg("%s", err.text);
+    return got;
+}
+
+static void who_subscribed_before_the_daemon_came_is_told_what_it_knows(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    daemon.value = 1;
+    struct tune *tune = open_at(daemon.path);
+    subscribe(tune, &gemm); /* a default, of the manifest */
+    assert_int_equal(next_event(tune, 0), 0);
+    stand_in_start(&daemon);
+    assert_int_equal(next_event(tune, 5000), 1);
+    assert_int_equal(next_event(tune, 300), 0);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
+static void what_was_told_is_not_told_again_after_a_restart(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    daemon.value = 1;
+    struct tune *tune = open_at(daemon.path);
+    subscribe(tune, &tiny);
+    assert_int_equal(next_event(tune, 0), 0);
+    daemon.value = 2;
+    stand_in_tell(&daemon, 7);
+    assert_int_equal(next_event(tune, 5000), 1);
+    stand_in_stop(&daemon);
+    assert_int_equal(next_event(tune, 0), 0);
+    stand_in_start(&daemon);
+    assert_int_equal(next_event(tune, 500), 0);
+    daemon.value = 3;
+    stand_in_stop(&daemon);
+    stand_in_start(&daemon);
+    assert_int_equal(next_event(tune, 5000), 1);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
+/* A child that goes on without exec has the connection open too. */
+static void a_lost_connection_is_no_news_though_a_child_has_it_open(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    struct tune *tune = open_at(daemon.path);
+    subscribe(tune, &tiny);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < STAND_IN_CONNECTIONS; i++)
+            close(daemon.connections[i]); /* the daemon's ends */
+        poll(NULL, 0, 60000);
+        _exit(0);
+    }
+    stand_in_stop(&daemon);
+    struct pollfd news = {.fd = tune_event_descriptor(tune), .events = POLLIN};
+    int woken = 0;
+    for (int i = 0; i < 20; i++) { /* a second, in which it looks for a daemon five times */
+        woken += poll(&news, 1, 50);
+        assert_int_equal(next_event(tune, 0), 0);
+    }
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_in_range(woken, 1, 10);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
 /* --- threads and processes -------------------------------------------------------------------- */
 
 #define CROWD 8
@@ -710,6 +801,9 @@ int main(void)
         cmocka_unit_test(a_page_made_anew_is_found_by_who_asks_the_same_again_and_again),
         cmocka_unit_test(where_nothing_is_published_any_more_the_daemon_is_asked_again),
         cmocka_unit_test(a_page_of_another_release_ends_what_was_published_before),
+        cmocka_unit_test(who_subscribed_before_the_daemon_came_is_told_what_it_knows),
+        cmocka_unit_test(what_was_told_is_not_told_again_after_a_restart),
+        cmocka_unit_test(a_lost_connection_is_no_news_though_a_child_has_it_open),
         cmocka_unit_test(threads_get_the_newest_answer_to_their_own_question),
         cmocka_unit_test(a_forked_child_is_told_to_open_its_own),
     };
