@@ -29,8 +29,9 @@
  * Threads. Any number may launch one kernel; they take turns.
  * Graphs. To capture a launch, call tune_kernel_prepare for the same stream and shape before, so
  * that nothing is loaded or allocated while capturing. The graph keeps using the scratch of that
- * moment: do not launch the kernel with a larger shape on that stream while the graph is in use.
- * Streams. One that was launched on must be idle when it is destroyed. */
+ * moment: do not launch the kernel with a larger shape on that stream while the graph is in use,
+ * nor on more than 64 streams. Streams. One that was launched on must be idle when it is destroyed.
+ */
 #ifndef TUNE_CUDA_H
 #define TUNE_CUDA_H
 
@@ -554,6 +555,15 @@ static inline int tune_cuda_ask(struct tune_kernel *kernel, struct tune_cuda_pla
     return status == 0 ? 0 : tune_fail(err, why.code, "%s", why.text);
 }
 
+static inline void tune_cuda_drop_plans(struct tune_kernel *kernel)
+{
+    while (kernel->plans != NULL) {
+        struct tune_cuda_plan *plan = kernel->plans;
+        kernel->plans = plan->next;
+        tune_cuda_free_plan(plan);
+    }
+}
+
 /* Puts the plan in front; past the limit the last one goes. */
 static inline void tune_cuda_add_plan(struct tune_kernel *kernel, struct tune_cuda_plan *plan)
 {
@@ -934,11 +944,7 @@ static inline void tune_kernel_close(struct tune_kernel *kernel)
         kernel->scratches = scratch->next;
         free(scratch);
     }
-    while (kernel->plans != NULL) {
-        struct tune_cuda_plan *plan = kernel->plans;
-        kernel->plans = plan->next;
-        tune_cuda_free_plan(plan);
-    }
+    tune_cuda_drop_plans(kernel);
     pthread_mutex_destroy(&kernel->lock);
     free(kernel);
 }
@@ -950,6 +956,7 @@ static inline int tune_kernel_ask_by(struct tune_kernel *kernel, enum tune_polic
         return tune_fail(err, TUNE_EINVAL, "the name of a session has at most %zu bytes",
             sizeof kernel->session - 1);
     pthread_mutex_lock(&kernel->lock);
+    tune_cuda_drop_plans(kernel); /* they answer another question */
     kernel->policy = policy;
     snprintf(kernel->session, sizeof kernel->session, "%s", session ? session : "");
     pthread_mutex_unlock(&kernel->lock);

@@ -200,6 +200,20 @@ static void the_next_launch_takes_a_new_best(void)
     user_finish(&user);
 }
 
+static void how_it_asks_counts_for_shapes_that_are_ready_too(void)
+{
+    struct user user;
+    struct harness *harness = start_steps();
+    user_start(&user, harness->socket, "steps");
+    assert_int_equal(tune_kernel_ask_by(user.kernel, TUNE_NEAREST, "rank", NULL), 0);
+    assert_int_equal(tag_for(&user, 64), 0); /* and so it stays in this session */
+    assert_int_equal(tune_kernel_ask_by(user.kernel, TUNE_WAIT, NULL, NULL), 0);
+    assert_int_equal(tag_for(&user, 64), 1);
+    assert_int_equal(tune_kernel_ask_by(user.kernel, TUNE_NEAREST, "rank", NULL), 0);
+    assert_int_equal(tag_for(&user, 64), 0);
+    user_finish(&user);
+}
+
 static void what_is_loaded_serves_on_without_a_daemon(void)
 {
     struct user user;
@@ -356,6 +370,7 @@ int main(void)
         HARNESS_TEST(a_launch_does_all_that_belongs_to_it),
         HARNESS_TEST(each_stream_has_scratch_of_its_own),
         HARNESS_TEST(the_next_launch_takes_a_new_best),
+        HARNESS_TEST(how_it_asks_counts_for_shapes_that_are_ready_too),
         HARNESS_TEST(what_is_loaded_serves_on_without_a_daemon),
         HARNESS_TEST(a_launch_that_makes_no_sense_says_why),
         HARNESS_TEST(code_that_does_not_fit_is_not_loaded),
