@@ -1,5 +1,5 @@
-/* Code: asked from the daemon once per question and news, kept by content until tune_close. See
- * handle.h. */
+/* Code: asked from the daemon once per question and news, kept by content until tune_close. Which
+ * question has which code is kept for so many questions as programs ask in turns. See handle.h. */
 #include "handle.h"
 #include "answer.h"
 #include "proto.h"
@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #define BUCKETS 256u
+#define BUCKET_ENTRIES 16 /* past these the one that was added first goes */
 
 struct blob {
     struct blob *next;
@@ -74,6 +75,16 @@ static void free_entry(struct entry *entry)
     free(entry);
 }
 
+/* Newest first. */
+static void drop_oldest(struct entry **here)
+{
+    for (int i = 0; i < BUCKET_ENTRIES && *here != NULL; i++)
+        here = &(*here)->next;
+    if (*here != NULL)
+        free_entry(*here);
+    *here = NULL;
+}
+
 static struct entry *add_entry(struct cubin_store *store, const struct handle_key *key)
 {
     struct entry *entry = calloc(1, sizeof *entry);
@@ -84,6 +95,7 @@ static struct entry *add_entry(struct cubin_store *store, const struct handle_ke
     memcpy(entry->key.words, key->words, key->length);
     entry->next = store->entries[key->hash % BUCKETS];
     store->entries[key->hash % BUCKETS] = entry;
+    drop_oldest(&store->entries[key->hash % BUCKETS]);
     return entry;
 }
 

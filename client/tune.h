@@ -102,8 +102,8 @@ struct tune_cubin {
 };
 
 /* The same with the code to load. The entries of the answer's launches are then the names to look
- * up in it. Asked from the daemon once per question, and again after news; what was loaded before
- * is given on when the daemon is away. TUNE_ENODAEMON where no daemon can give it: libtune does not
+ * up in it. Asked from the daemon once per question (some 4,000 are kept), and again after news;
+ * what was loaded before is given on when the daemon is away. TUNE_ENODAEMON where no daemon can give it: libtune does not
  * compile. */
 int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
     struct tune_cubin *cubin, struct tune_error *err);

@@ -427,6 +427,40 @@ static void waiting_in_vain_says_so_and_harms_no_other_question(void **state)
     stand_in_finish(&daemon);
 }
 
+/* Asks for the code of tiny, N = n; how often the daemon was asked for it. */
+static int ask_code(struct stand_in *daemon, struct tune *tune, int64_t n)
+{
+    struct tune_answer answer;
+    struct tune_cubin cubin;
+    struct tune_error err = {0};
+    struct tune_dim dim = {"N", n};
+    struct tune_query query = {.kernel = "tiny", .dims = &dim, .dim_count = 1};
+    int before = daemon->gets;
+    if (tune_get_cubin(tune, &query, &answer, &cubin, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(param(&answer, "TAG"), daemon->value);
+    return daemon->gets - before;
+}
+
+static void code_of_any_number_of_questions_takes_bounded_memory(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    publish_base(&daemon, 1, 1); /* so that what is asked stays known */
+    struct tune *tune = open_at(daemon.path);
+    int again = 0, count = 6000;
+    for (int64_t n = 1; n <= count; n++)
+        assert_int_equal(ask_code(&daemon, tune, n), 1);
+    assert_int_equal(ask_code(&daemon, tune, count), 0);
+    for (int64_t n = 1; n <= count; n++)
+        again += ask_code(&daemon, tune, n);
+    assert_in_range(again, 2000, count);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
 static void code_is_asked_once_and_stays_where_it_is(void **state)
 {
     (void)state;
@@ -795,6 +829,7 @@ int main(void)
         cmocka_unit_test(a_daemon_that_hangs_costs_the_limit_and_no_more),
         cmocka_unit_test(waiting_in_vain_says_so_and_harms_no_other_question),
         cmocka_unit_test(code_is_asked_once_and_stays_where_it_is),
+        cmocka_unit_test(code_of_any_number_of_questions_takes_bounded_memory),
         cmocka_unit_test(a_published_answer_needs_no_socket_and_no_allocation),
         cmocka_unit_test(news_is_seen_by_an_open_handle),
         cmocka_unit_test(a_snapshot_that_comes_later_is_found),
