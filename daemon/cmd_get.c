@@ -33,6 +33,7 @@ struct get {
     char job[JOB_ID_BYTES];          /* of the sweep that was queued for it, or "" */
     bool is_early;                   /* waits until the GPUs are known */
     bool is_waiting;                 /* for the end of `job` */
+    bool has_left;                   /* its client */
     bool is_looking;                 /* on the thread pool */
     uv_work_t work;
     void (*then)(struct get *get); /* after looking */
@@ -322,12 +323,36 @@ static void answer(struct get *get)
 
 /* --- tune and wait ---------------------------------------------------------------------------- */
 
+/* Nobody waits for it any more: a sweep may take hours, and who tries again and again would leave a
+ * request behind each time. */
+static void give_up(struct get *get)
+{
+    struct tune_error err = {0};
+    tune_fail(&err, TUNE_EIO, "the client has left");
+    get_fail(get, &err);
+}
+
+void get_client_left(uint64_t client)
+{
+    struct get *next;
+    for (struct get *get = unanswered; get != NULL; get = next) {
+        next = get->next;
+        if (get->request->client != client)
+            continue;
+        get->has_left = true;
+        if (get->is_waiting)
+            give_up(get);
+    }
+}
+
 static void follow_job(struct get *get, const char *job)
 {
     struct app *app = get->request->app;
     snprintf(get->job, sizeof get->job, "%s", job);
     if (get->policy == POLICY_WAIT) {
         get->is_waiting = true;
+        if (get->has_left)
+            give_up(get);
         return;
     }
     if (app->server != NULL)

@@ -69,6 +69,8 @@ void cmd_records(struct request *request);
 
 /* cmd_get.c: called by main when a job has ended, for those who wait for it. */
 void get_job_ended(struct app *app, const char *job);
+/* Called by main when a client has left: it waits for no sweep any more. */
+void get_client_left(uint64_t client);
 /* The GPUs are known: what asked for "the one here" before is answered now. */
 void get_devices_known(void);
 /* The daemon stops: all that are not answered yet are told so. */

@@ -86,6 +86,12 @@ static void on_request(
     command_dispatch(context, client, uid, message, line, length);
 }
 
+static void on_left(uint64_t client, void *context)
+{
+    (void)context;
+    get_client_left(client);
+}
+
 static void on_damage(const char *what, void *context)
 {
     (void)context;
@@ -184,7 +190,7 @@ static void start_parts(struct app *app, struct tune_error *err)
         .compile_memory_limit_bytes = app->config.compile_memory_limit_bytes,
         .devices = app->config.devices,
     };
-    struct server_callbacks server = {on_line, on_request, app};
+    struct server_callbacks server = {on_line, on_request, on_left, app};
     struct jobs_callbacks jobs = {is_idle, on_job_event, app};
     struct background_options background = {
         .worker_path = app->config.worker,

@@ -123,6 +123,8 @@ static void on_client_closed(uv_handle_t *handle)
     struct server *server = client->server;
     server->slots[slot_of(client->id)] = NULL;
     server->client_count--;
+    if (server->callbacks.on_left != NULL)
+        server->callbacks.on_left(client->id, server->callbacks.context);
     free_subscriptions(client);
     proto_reader_finish(&client->reader);
     free(client);

@@ -39,6 +39,8 @@ struct server_callbacks {
     /* A line that is a JSON object; both borrowed. */
     void (*on_request)(uint64_t client, uid_t uid, json_t *message, const char *line, size_t length,
         void *context);
+    /* The client is no more. May be NULL. */
+    void (*on_left)(uint64_t client, void *context);
     void *context;
 };
 

@@ -96,7 +96,7 @@ static void release_held(void)
 
 static struct server *try_start(const char *path, struct tune_error *err)
 {
-    struct server_callbacks callbacks = {on_line, on_request, NULL};
+    struct server_callbacks callbacks = {on_line, on_request, NULL, NULL};
     return server_start(test_loop(), path, &callbacks, err);
 }
 

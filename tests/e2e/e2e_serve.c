@@ -418,6 +418,41 @@ static void who_asked_is_told_when_the_background_sweep_has_ended(void)
     }
 }
 
+struct ended {
+    struct harness *harness;
+    double before, asked; /* requests that had ended, and those for counting them */
+};
+
+static bool have_four_ended(void *context)
+{
+    struct ended *ended = context;
+    json_t *stats = ask(ended->harness, "stats", NULL);
+    double count = number_at(stats, "requests") - ended->before - ended->asked++;
+    json_decref(stats);
+    return count >= 4;
+}
+
+/* Their requests would be kept for as long as the sweep lasts, those of each try anew. */
+static void who_has_left_is_not_waited_for(void)
+{
+    static const char request[] =
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"get\",\"params\":{\"kernel\":"
+        "\"tiny\",\"shape\":{\"N\":64},\"policy\":\"wait\"}}\n"
+        "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}\n";
+    struct harness *harness =
+        start_tiny(2, "{\"rules\": [{\"call\": \"nvrtcCompileProgram\", "
+                      "\"when\": {\"defines\": {\"TAG\": 0}}, \"do\": \"hang\"}]}");
+    json_t *stats = ask(harness, "stats", NULL);
+    struct ended ended = {harness, number_at(stats, "requests") + 1, 0};
+    json_decref(stats);
+    for (int i = 0; i < 2; i++) {
+        int client = raw_connect(harness);
+        json_decref(answer_to(client, request)); /* of the ping */
+        close(client);
+    }
+    wait_for(have_four_ended, &ended, 20000);
+}
+
 static void without_a_budget_nothing_is_tuned_on_the_side(void)
 {
     struct harness *harness = harness_new();
@@ -451,6 +486,7 @@ int main(void)
         HARNESS_TEST(a_background_sweep_waits_while_memory_is_short),
         HARNESS_TEST(who_waits_hurries_a_background_sweep),
         HARNESS_TEST(who_asked_is_told_when_the_background_sweep_has_ended),
+        HARNESS_TEST(who_has_left_is_not_waited_for),
         HARNESS_TEST(without_a_budget_nothing_is_tuned_on_the_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
