@@ -57,6 +57,7 @@ void handle_table_put(struct handle_table *table, const struct handle_key *key,
 /* --- the rest --------------------------------------------------------------------------------- */
 
 struct link;
+struct view;
 struct snapshot;
 struct known_manifest;
 struct cubin_store;
@@ -77,9 +78,12 @@ struct tune {
     char *asked_path; /* NULL: the usual sockets */
     _Atomic int limit_ms;
     struct handle_table *table;
-    _Atomic(struct snapshot *) snapshot; /* NULL: none found yet */
+    _Atomic(struct snapshot *) snapshot; /* of one of the views; NULL: none found yet */
     _Atomic uint64_t looked;             /* half second of the last look for one */
     _Atomic uint64_t epoch;              /* raised when a daemon comes back */
+    pthread_mutex_t view_lock;
+    struct view *views;
+    char served_by[TUNE_SOCKET_PATH_BYTES]; /* the socket that answered last */
     struct links links;
     pthread_mutex_t offline_lock;
     struct known_manifest *manifests;
@@ -106,11 +110,12 @@ int handle_check_owner(const struct tune *tune, struct tune_error *err);
 
 /* --- handle_view.c: the published snapshot ---------------------------------------------------- */
 
-/* Opens what the daemon of this socket publishes, unless a snapshot is open. Failure is silent: the
- * socket serves then. */
-void handle_view_open(struct tune *tune, const char *socket_path);
+/* From here on what the daemon of this socket publishes is read. Failure is silent: the socket
+ * serves then. */
+void handle_view_of(struct tune *tune, const char *socket_path);
 /* Looks for a snapshot where none is open, twice a second at most. */
 void handle_view_look(struct tune *tune);
+void handle_view_finish(struct tune *tune);
 /* 0 found. */
 int handle_view_get(struct tune *tune, const struct tune_query *query, struct tune_answer *answer);
 

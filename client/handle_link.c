@@ -197,7 +197,7 @@ void handle_note_there(struct tune *tune, const struct tune_client *client)
     pthread_mutex_unlock(&links->lock);
     if (is_back)
         atomic_fetch_add(&tune->epoch, 1);
-    handle_view_open(tune, tune_server_path(client));
+    handle_view_of(tune, tune_server_path(client));
 }
 
 /* NULL: nobody answers; *may_return whether that may change soon. */

@@ -1,11 +1,19 @@
-/* The snapshot that the handle reads, found by the link beside the socket. See handle.h; the files
- * are snapshot.h's business, which also notices that the link leads elsewhere. */
+/* The snapshot that the handle reads, found by the link beside the socket: that of the daemon which
+ * answered last; until one has, of the first socket that has a link. See handle.h; the files are
+ * snapshot.h's business, which also notices that the link leads elsewhere. */
 #include "handle.h"
 #include "snapshot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+/* What a daemon publishes. Kept until the end, as there may be readers in it. */
+struct view {
+    struct view *next;
+    struct snapshot *snapshot;
+    char socket_path[TUNE_SOCKET_PATH_BYTES];
+};
 
 uint64_t handle_tick(void)
 {
@@ -30,27 +38,63 @@ bool handle_is_fresh(uint64_t entry_tag, uint64_t now_tag)
     return (entry_tag & TAG_TICK) != 0 && entry_tag == handle_tick();
 }
 
-void handle_view_open(struct tune *tune, const char *socket_path)
+/* The snapshot that the daemon of this socket publishes, opened once; NULL: none. The lock is held.
+ */
+static struct snapshot *find(struct tune *tune, const char *socket_path)
 {
     char folder[TUNE_SOCKET_PATH_BYTES + sizeof ".served"];
-    struct snapshot *snapshot, *none = NULL;
+    struct view *view = tune->views;
+    while (view != NULL && strcmp(view->socket_path, socket_path) != 0)
+        view = view->next;
+    if (view != NULL)
+        return view->snapshot;
+    view = calloc(1, sizeof *view);
     snprintf(folder, sizeof folder, "%s.served", socket_path);
-    if (atomic_load(&tune->snapshot) != NULL || snapshot_open(folder, &snapshot, NULL) != 0)
-        return;
-    if (!atomic_compare_exchange_strong(&tune->snapshot, &none, snapshot))
-        snapshot_close(snapshot); /* another thread was quicker */
+    if (view == NULL || snapshot_open(folder, &view->snapshot, NULL) != 0) {
+        free(view);
+        return NULL;
+    }
+    snprintf(view->socket_path, sizeof view->socket_path, "%s", socket_path);
+    view->next = tune->views;
+    tune->views = view;
+    return view->snapshot;
+}
+
+void handle_view_of(struct tune *tune, const char *socket_path)
+{
+    pthread_mutex_lock(&tune->view_lock);
+    snprintf(tune->served_by, sizeof tune->served_by, "%s", socket_path);
+    atomic_store(&tune->snapshot, find(tune, socket_path));
+    pthread_mutex_unlock(&tune->view_lock);
 }
 
 void handle_view_look(struct tune *tune)
 {
     char path[TUNE_SOCKET_PATH_BYTES];
+    struct snapshot *snapshot = NULL;
     uint64_t tick = handle_tick();
     if (atomic_load(&tune->snapshot) != NULL || atomic_exchange(&tune->looked, tick) == tick)
         return;
-    if (tune_socket_path(tune->asked_path, path, NULL) == 0)
-        handle_view_open(tune, path);
-    if (tune->asked_path == NULL && getenv("TUNE_SOCKET") == NULL)
-        handle_view_open(tune, TUNE_SYSTEM_SOCKET);
+    pthread_mutex_lock(&tune->view_lock);
+    bool is_told = tune->served_by[0] != '\0';
+    if (is_told)
+        snapshot = find(tune, tune->served_by);
+    else if (tune_socket_path(tune->asked_path, path, NULL) == 0)
+        snapshot = find(tune, path);
+    if (snapshot == NULL && !is_told && tune->asked_path == NULL && getenv("TUNE_SOCKET") == NULL)
+        snapshot = find(tune, TUNE_SYSTEM_SOCKET);
+    atomic_store(&tune->snapshot, snapshot);
+    pthread_mutex_unlock(&tune->view_lock);
+}
+
+void handle_view_finish(struct tune *tune)
+{
+    struct view *next;
+    for (struct view *view = tune->views; view != NULL; view = next) {
+        next = view->next;
+        snapshot_close(view->snapshot);
+        free(view);
+    }
 }
 
 int handle_view_get(struct tune *tune, const struct tune_query *query, struct tune_answer *answer)

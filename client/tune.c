@@ -1,7 +1,6 @@
 /* The handle, and the way of a question through it. See tune.h for the manual and handle.h for the
  * design. */
 #include "handle.h"
-#include "snapshot.h"
 
 #include <stdlib.h>
 
@@ -9,6 +8,7 @@
 
 static void init_locks(struct tune *tune)
 {
+    pthread_mutex_init(&tune->view_lock, NULL);
     pthread_mutex_init(&tune->offline_lock, NULL);
     pthread_mutex_init(&tune->cubin_lock, NULL);
     pthread_mutex_init(&tune->events_lock, NULL);
@@ -45,8 +45,9 @@ void tune_close(struct tune *tune)
     handle_cubins_finish(tune);
     handle_offline_finish(tune);
     handle_links_finish(&tune->links);
-    snapshot_close(atomic_load(&tune->snapshot));
+    handle_view_finish(tune);
     handle_table_destroy(tune->table);
+    pthread_mutex_destroy(&tune->view_lock);
     pthread_mutex_destroy(&tune->offline_lock);
     pthread_mutex_destroy(&tune->cubin_lock);
     pthread_mutex_destroy(&tune->events_lock);

@@ -605,6 +605,35 @@ static void where_nothing_is_published_any_more_the_daemon_is_asked_again(void *
     stand_in_finish(&daemon);
 }
 
+/* As where this user's daemon has ended, and the system's answers now. */
+static void what_is_published_counts_while_it_is_of_the_daemon_that_answers(void **state)
+{
+    (void)state;
+    struct stand_in ended, other;
+    stand_in_init(&ended);
+    stand_in_init(&other);
+    publish_base(&ended, 7, 1);
+    setenv("TUNE_SOCKET", ended.path, 1);
+    struct tune *tune = open_at(NULL);
+    assert_int_equal(ask_tag(tune, 7), 1);
+    stand_in_start(&other);
+    setenv("TUNE_SOCKET", other.path, 1);
+    for (other.value = 2; other.value < 4; other.value++)
+        expect_tag_soon(tune, 8, other.value);
+    expect_tag_soon(tune, 7, 4);
+    publish_base(&other, 7, 5);
+    expect_tag_soon(tune, 7, 5);
+    stand_in_start(&ended);
+    stand_in_stop(&other);
+    setenv("TUNE_SOCKET", ended.path, 1);
+    expect_tag_soon(tune, 9, 0);
+    expect_tag_soon(tune, 7, 1);
+    unsetenv("TUNE_SOCKET");
+    tune_close(tune);
+    stand_in_finish(&ended);
+    stand_in_finish(&other);
+}
+
 static void a_page_of_another_release_ends_what_was_published_before(void **state)
 {
     (void)state;
@@ -835,6 +864,7 @@ int main(void)
         cmocka_unit_test(a_snapshot_that_comes_later_is_found),
         cmocka_unit_test(a_page_made_anew_is_found_by_who_asks_the_same_again_and_again),
         cmocka_unit_test(where_nothing_is_published_any_more_the_daemon_is_asked_again),
+        cmocka_unit_test(what_is_published_counts_while_it_is_of_the_daemon_that_answers),
         cmocka_unit_test(a_page_of_another_release_ends_what_was_published_before),
         cmocka_unit_test(who_subscribed_before_the_daemon_came_is_told_what_it_knows),
         cmocka_unit_test(what_was_told_is_not_told_again_after_a_restart),
