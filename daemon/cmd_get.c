@@ -412,8 +412,8 @@ static void queue_sweep(struct get *get)
         answer_untuned(get, &err);
         return;
     }
-    const char *job = jobs_find_active(app->jobs, get->plugin->manifest->name, get->shape,
-        question->dtype, question->mode, question->device.name);
+    const char *job = jobs_find_active(
+        app->jobs, get->plugin, get->shape, question->dtype, question->mode, question->device.name);
     if (job != NULL) {
         if (get->policy == POLICY_WAIT)
             jobs_hurry(app->jobs, job);

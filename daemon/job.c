@@ -453,11 +453,17 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
     return 0;
 }
 
-const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
-    const char *dtype, const char *mode, const char *gpu)
+static bool is_same_kernel(const struct plugin *a, const struct plugin *b)
+{
+    return strcmp(a->manifest->name, b->manifest->name) == 0 &&
+           strcmp(a->fingerprint, b->fingerprint) == 0;
+}
+
+const char *jobs_find_active(const struct jobs *jobs, const struct plugin *plugin,
+    const char *shape, const char *dtype, const char *mode, const char *gpu)
 {
     for (const struct job *job = jobs->first; job != NULL; job = job->next) {
-        if (!job_is_active(job) || strcmp(job->plugin->manifest->name, kernel) != 0 ||
+        if (!job_is_active(job) || !is_same_kernel(job->plugin, plugin) ||
             strcmp(job->spec.dtype, dtype) != 0 || strcmp(job->spec.mode, mode) != 0 ||
             job->spec.has_filter || !is_for_model(job, gpu))
             continue;

@@ -59,9 +59,10 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
 /* The daemon stops: whoever still waits for on_stored is told so now. */
 void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err);
 
-/* Id of an active job that tunes this key on GPUs of this model, or NULL. Borrowed. */
-const char *jobs_find_active(const struct jobs *jobs, const char *kernel, const char *shape,
-    const char *dtype, const char *mode, const char *gpu);
+/* Id of an active job that tunes this key, of the kernel as it is, on GPUs of this model, or NULL.
+ * Borrowed. */
+const char *jobs_find_active(const struct jobs *jobs, const struct plugin *plugin,
+    const char *shape, const char *dtype, const char *mode, const char *gpu);
 
 /* Somebody waits for it: a background sweep that has not begun becomes an ordinary one. */
 void jobs_hurry(struct jobs *jobs, const char *job);

@@ -380,6 +380,20 @@ static void who_waits_hurries_a_background_sweep(void)
     json_decref(jobs);
 }
 
+static void who_waits_for_a_changed_kernel_is_not_given_the_sweep_of_the_old_one(void)
+{
+    struct harness *harness = harness_new();
+    start_with_nvml(harness, "90 20");
+    json_t *params =
+        json_pack("{s:s, s:{s:i}, s:s}", "kernel", "tiny", "shape", "N", 64, "policy", "tune");
+    json_decref(ask(harness, "get", json_incref(params)));
+    add_a_param(harness);
+    json_object_set_new(params, "policy", json_string("wait"));
+    json_t *answer = ask(harness, "get", params);
+    assert_string_equal(text_at(answer, "origin"), "exact");
+    json_decref(answer);
+}
+
 static void who_asked_is_told_when_the_background_sweep_has_ended(void)
 {
     static const char request[] =
@@ -485,6 +499,7 @@ int main(void)
         HARNESS_TEST(a_background_sweep_waits_while_the_gpu_is_at_work),
         HARNESS_TEST(a_background_sweep_waits_while_memory_is_short),
         HARNESS_TEST(who_waits_hurries_a_background_sweep),
+        HARNESS_TEST(who_waits_for_a_changed_kernel_is_not_given_the_sweep_of_the_old_one),
         HARNESS_TEST(who_asked_is_told_when_the_background_sweep_has_ended),
         HARNESS_TEST(who_has_left_is_not_waited_for),
         HARNESS_TEST(without_a_budget_nothing_is_tuned_on_the_side),
