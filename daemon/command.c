@@ -236,6 +236,11 @@ int find_target(struct app *app, const char *arch, const char *gpu, struct devic
             return 0;
         }
     }
+    if (arch == NULL && sched_device_count(app->sched) > 0)
+        return tune_fail(err, TUNE_ENODEVICE,
+            "no \"%.60s\" is attached (see `tunectl devices`): name its architecture too, e.g. "
+            "--arch sm_90",
+            gpu);
     if (arch == NULL)
         return tune_fail(err, TUNE_ENODEVICE,
             "no GPU is attached (%s): name an architecture, e.g. --arch sm_90",

@@ -72,6 +72,15 @@ static void nearest_serves_the_default_then_the_closest_shape(void)
     json_decref(answer);
 }
 
+static void another_gpu_is_told_from_none(void)
+{
+    struct harness *harness = start_tiny(2, "{}");
+    json_t *params = get_params(64, "nearest");
+    json_object_set_new(params, "gpu", json_string("NVIDIA H200"));
+    const char *sentence = ask_fail(harness, "get", params, TUNE_ENODEVICE);
+    assert_non_null(strstr(sentence, "no \"NVIDIA H200\" is attached"));
+}
+
 static void tune_answers_at_once_and_the_sweep_follows(void)
 {
     struct harness *harness = start_tiny(4, TAG_2_WINS);
@@ -324,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HARNESS_TEST(cached_serves_what_was_measured_and_nothing_else),
         HARNESS_TEST(nearest_serves_the_default_then_the_closest_shape),
+        HARNESS_TEST(another_gpu_is_told_from_none),
         HARNESS_TEST(tune_answers_at_once_and_the_sweep_follows),
         HARNESS_TEST(wait_answers_when_the_sweep_has_ended),
         HARNESS_TEST(any_number_of_askers_get_one_sweep),
