@@ -7,6 +7,7 @@ cmake=$1 build=$2 source=$3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 prefix=$folder/prefix
+examples=$prefix/share/doc/tunerd/examples # where libtune(3) says they are
 
 "$cmake" --install "$build" --prefix "$prefix" > /dev/null
 mkdir "$folder/consumer"
@@ -17,7 +18,7 @@ find_package(tunerd 0.1 REQUIRED)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY bin) # beside nothing
 foreach(form tune tune_static)
   foreach(example get tune_get)
-    add_executable(\${example}_\${form} $source/client/examples/\${example}.c)
+    add_executable(\${example}_\${form} $examples/\${example}.c)
     target_link_libraries(\${example}_\${form} tunerd::\${form})
   endforeach()
 endforeach()
@@ -29,7 +30,7 @@ if command -v pkg-config > /dev/null; then
     PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name tunerd.pc)")
     export PKG_CONFIG_PATH
     # shellcheck disable=SC2046 # options
-    cc "$source/client/examples/get.c" -o "$folder/get" $(pkg-config --cflags --libs tunerd) \
+    cc "$examples/get.c" -o "$folder/get" $(pkg-config --cflags --libs tunerd) \
         -Wl,-rpath,"$(pkg-config --variable=libdir tunerd)"
     programs="$programs $folder/get"
 fi
