@@ -21,6 +21,7 @@ struct tune_client {
     int fd;
     int limit_ms;
     bool is_lost; /* no request can succeed any more */
+    bool is_deaf; /* nobody will ask for notifications */
     json_int_t last_id;
     struct proto_reader reader;
     json_t *kept;   /* array of notifications, oldest first */
@@ -124,6 +125,10 @@ static json_t *take_message(struct tune_client *client, struct tune_error *err)
  * end: progress is superseded by later progress, so the oldest goes. */
 static int keep(struct tune_client *client, json_t *message, struct tune_error *err)
 {
+    if (client->is_deaf) {
+        json_decref(message);
+        return 0;
+    }
     if (json_array_size(client->kept) >= KEPT_LIMIT) {
         size_t i;
         json_t *old;
@@ -337,6 +342,11 @@ void tune_set_timeout(struct tune_client *client, int limit_ms)
 bool client_is_lost(const struct tune_client *client)
 {
     return client->is_lost;
+}
+
+void client_ignore_notifications(struct tune_client *client)
+{
+    client->is_deaf = true;
 }
 
 int tune_descriptor(const struct tune_client *client)

@@ -19,6 +19,9 @@ int client_connect(
 /* Whether the last request failed for the connection and not by the daemon's word. */
 bool client_is_lost(const struct tune_client *client);
 
+/* For who never calls tune_next: none is kept. */
+void client_ignore_notifications(struct tune_client *client);
+
 /* Monotonic milliseconds. */
 long long client_now_ms(void);
 

@@ -208,6 +208,7 @@ static struct tune_client *try_once(
     struct tune_client *client;
     int left_ms = at_most(handle_left_ms(deadline), CLIENT_HELLO_MS);
     if (client_connect(tune->asked_path, left_ms, &client, err) == 0) {
+        client_ignore_notifications(client);
         handle_note_there(tune, client);
         return client;
     }

@@ -6,6 +6,7 @@
 #include "client/tune_rpc.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -655,6 +656,27 @@ static void a_page_of_another_release_ends_what_was_published_before(void **stat
     stand_in_finish(&daemon);
 }
 
+/* Who asks by TUNE_TUNE is told of the sweep's end by the connection that asked. */
+static void what_comes_by_idle_connections_does_not_pile_up(void **state)
+{
+    (void)state;
+    struct stand_in daemon;
+    stand_in_init(&daemon);
+    stand_in_start(&daemon);
+    struct tune *tune = open_at(daemon.path);
+    ask_tag(tune, 1);
+    size_t before = mallinfo2().uordblks;
+    for (int64_t n = 2; n < 52; n++) {
+        for (int i = 0; i < 50; i++)
+            stand_in_tell(&daemon, n);
+        ask_tag(tune, n);
+    }
+    assert_int_equal(daemon.accepted, 1);
+    assert_true(mallinfo2().uordblks < before + 500000);
+    tune_close(tune);
+    stand_in_finish(&daemon);
+}
+
 /* --- news ------------------------------------------------------------------------------------- */
 
 static void subscribe(struct tune *tune, const struct tune_query *query)
@@ -866,6 +888,7 @@ int main(void)
         cmocka_unit_test(where_nothing_is_published_any_more_the_daemon_is_asked_again),
         cmocka_unit_test(what_is_published_counts_while_it_is_of_the_daemon_that_answers),
         cmocka_unit_test(a_page_of_another_release_ends_what_was_published_before),
+        cmocka_unit_test(what_comes_by_idle_connections_does_not_pile_up),
         cmocka_unit_test(who_subscribed_before_the_daemon_came_is_told_what_it_knows),
         cmocka_unit_test(what_was_told_is_not_told_again_after_a_restart),
         cmocka_unit_test(a_lost_connection_is_no_news_though_a_child_has_it_open),
