@@ -54,12 +54,17 @@ static void show_publish(struct app *app)
     free(devices);
 }
 
-static void on_ready(void *context)
+static void on_devices(void *context)
 {
     struct app *app = context;
     show_publish(app);
     command_forget_answers(app);
     get_devices_known();
+}
+
+static void on_ready(void *context)
+{
+    const struct app *app = context;
     jobs_kick(app->jobs);
 }
 
@@ -189,6 +194,7 @@ static void start_parts(struct app *app, struct tune_error *err)
         .compile_deadline_ms = app->config.compile_deadline_ms,
         .compile_memory_limit_bytes = app->config.compile_memory_limit_bytes,
         .devices = app->config.devices,
+        .on_devices = on_devices,
     };
     struct server_callbacks server = {on_line, on_request, on_left, app};
     struct jobs_callbacks jobs = {is_idle, on_job_event, app};
@@ -296,7 +302,7 @@ static void on_hangup(uv_signal_t *handle, int signal)
     (void)signal;
     log_info("reloading the kernels");
     load_kernels(app);
-    if (sched_is_ready(app->sched))
+    if (sched_devices_known(app->sched))
         show_publish(app);
     command_forget_answers(app);
 }

@@ -19,6 +19,11 @@
 
 void sched_maybe_ready(struct sched *sched)
 {
+    if (sched->devices_known && !sched->are_devices_told) {
+        sched->are_devices_told = true;
+        if (sched->options.on_devices != NULL)
+            sched->options.on_devices(sched->ready_context);
+    }
     if (sched->is_ready || !sched->devices_known ||
         !(sched->compiler.is_known || sched->compiler.error[0] != '\0'))
         return;

@@ -39,6 +39,9 @@ struct sched_options {
     uint64_t compile_deadline_ms;
     size_t compile_memory_limit_bytes;
     const char *devices; /* comma-separated ordinals to use, NULL: all */
+    /* Once, when sched_devices_known; before on_ready, which needs the compiler too, and with the
+     * same context. May be NULL. */
+    void (*on_devices)(void *context);
     /* 0: the usual, as defined above and in sched.c. */
     uint64_t hello_deadline_ms, setup_deadline_ms, begin_deadline_ms, lock_deadline_ms,
         bench_idle_ms, compile_idle_ms;

@@ -61,7 +61,7 @@ struct sched {
     struct device_info *devices;
     struct slot *bench_slots;
     struct worker *lister; /* the short-lived "devices" worker */
-    bool devices_known;
+    bool devices_known, are_devices_told;
     char device_error[256];
     uint64_t next_request_id, worker_deaths;
     void (*on_ready)(void *context);

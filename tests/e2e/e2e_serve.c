@@ -228,6 +228,23 @@ static void who_waits_is_not_told_that_gpus_are_missing_before_they_are_known(vo
     json_decref(answer);
 }
 
+/* The compiler may take its time, or never come. */
+static void a_get_waits_for_the_gpus_and_for_nothing_else(void)
+{
+    struct harness *harness = harness_new();
+    write_tiny(harness, &(struct tiny){.tags = 2});
+    harness_scenario(harness,
+        "{\"rules\": [{\"call\": \"cuInit\", \"do\": \"delay_ms\", \"value\": 300},"
+        "{\"call\": \"nvrtcVersion\", \"do\": \"delay_ms\", \"value\": 3000}]}");
+    harness_launch(harness);
+    json_t *answer = ask(harness, "get", session_params("s", NULL));
+    assert_string_equal(text_at(answer, "origin"), "default");
+    json_decref(answer);
+    json_t *ping = ask(harness, "ping", NULL);
+    assert_true(json_is_false(at(ping, "ready")));
+    json_decref(ping);
+}
+
 static void all_ranks_that_ask_at_once_get_one_answer(void)
 {
     struct harness *harness = start_tiny(4, TAG_WINS(2));
@@ -492,6 +509,7 @@ int main(void)
         HARNESS_TEST(a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restart),
         HARNESS_TEST(a_session_by_architecture_keeps_its_answer_over_a_restart),
         HARNESS_TEST(who_waits_is_not_told_that_gpus_are_missing_before_they_are_known),
+        HARNESS_TEST(a_get_waits_for_the_gpus_and_for_nothing_else),
         HARNESS_TEST(all_ranks_that_ask_at_once_get_one_answer),
         HARNESS_TEST(a_changed_kernel_ends_its_sessions),
         HARNESS_TEST(names_of_sessions_are_checked),
