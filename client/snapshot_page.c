@@ -151,7 +151,11 @@ int snapshot_read_page(const char *folder, struct snapshot_page *content, struct
         return -1;
     int result = snapshot_take_page(page, content, &sequence);
     munmap(page, SNAPSHOT_PAGE_BYTES);
-    return result == 0 ? 0
-                       : tune_fail(err, TUNE_EBUSY,
-                             "the page of published answers in %s is being written", folder);
+    if (result != 0 && sequence % 2 == 0)
+        return tune_fail(
+            err, TUNE_EDAMAGED, "the page of published answers in %s is damaged", folder);
+    if (result != 0)
+        return tune_fail(
+            err, TUNE_EBUSY, "the page of published answers in %s is being written", folder);
+    return 0;
 }

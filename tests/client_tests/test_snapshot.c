@@ -610,6 +610,21 @@ static void leave_page_odd(void)
     close(fd);
 }
 
+static void a_damaged_page_is_told_from_one_that_is_being_written(void **state)
+{
+    (void)state;
+    struct snapshot_page page;
+    struct tune_error err = {0};
+    char path[96];
+    publish(1, 3, 0, NULL, 0);
+    snprintf(path, sizeof path, "%s/page", folder);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "x", 1, 30), 1); /* in the name of the base */
+    close(fd);
+    assert_int_equal(snapshot_read_page(folder, &page, &err), -1);
+    assert_int_equal(err.code, TUNE_EDAMAGED);
+}
+
 static void a_page_left_half_written_is_mended_by_the_next_writer(void **state)
 {
     (void)state;
@@ -899,6 +914,7 @@ int main(void)
         test(threads_read_while_files_change),
         test(a_killed_reader_leaves_nothing_behind),
         test(processes_with_equal_pids_both_read),
+        test(a_damaged_page_is_told_from_one_that_is_being_written),
         test(a_page_left_half_written_is_mended_by_the_next_writer),
         test(what_a_killed_writer_left_is_removed),
         test(a_file_that_cannot_be_written_leaves_nothing),
