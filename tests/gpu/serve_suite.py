@@ -4,8 +4,8 @@
 PREFIX is an installed tree or a build folder. EXAMPLES is the folder of the built examples; without it they are
 looked for in PREFIX (cmake --install BUILD --component examples, or a build folder's bin). Sweeps gemm for two
 shapes, multiplies through tune_cuda.h and checks (tuned, untuned and awkward shapes; what a program is told when no
-daemon runs), and compares the served kernel with cuBLAS. Prints a table and writes OUT_FOLDER/serve.json. About a
-minute and a half.
+daemon runs), compares the served kernel with cuBLAS, and asks with the policy tune while PyTorch, if it is there,
+keeps the GPU busy. Prints a table and writes OUT_FOLDER/serve.json. About a minute and a half.
 """
 import json
 import os
@@ -71,6 +71,52 @@ def compare(socket, program):
     return rows
 
 
+BUSY = """
+import sys, threading, torch
+a = torch.rand(8192, 8192, device="cuda")
+ended = []
+threading.Thread(target=lambda: (sys.stdin.read(), ended.append(1)), daemon=True).start()
+print("busy", flush=True)
+while not ended:
+    for _ in range(8):
+        a @ a
+    torch.cuda.synchronize()
+"""
+BUSY_S = 5  # for so long a sweep must not begin
+
+
+def state_of(daemon, job):
+    return next(row["state"] for row in daemon.ctl("jobs") if row["job"] == job)
+
+
+def background(daemon):
+    """A sweep that nobody waits for: queued once, begun when the GPU is idle, and then its answer is exact."""
+    ask = ["get", "gemm", "--shape", "M=640,N=640,K=640", "--policy", "tune"]
+    busy = subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                            stderr=subprocess.DEVNULL)
+    is_busy = busy.stdout.readline().strip() == "busy"
+    jobs = {daemon.ctl(*ask).get("job") for _ in range(5)}
+    check("five askers queue one sweep", len(jobs) == 1 and None not in jobs, str(jobs))
+    job = jobs.pop()
+    if is_busy:
+        states, limit = set(), time.monotonic() + BUSY_S
+        while time.monotonic() < limit:
+            states.add(state_of(daemon, job))
+            time.sleep(0.2)
+        check("it does not begin on a busy GPU", states == {"queued"}, str(states))
+    else:
+        print("skipped: PyTorch is not there to keep the GPU busy")
+    busy.stdin.close()
+    busy.wait()
+    begun, limit = time.monotonic(), time.monotonic() + 90
+    while state_of(daemon, job) in ("queued", "running") and time.monotonic() < limit:
+        time.sleep(0.1)
+    answer = daemon.ctl(*ask)
+    check("it runs once the GPU is idle, and the answer is exact",
+          state_of(daemon, job) == "done" and answer["origin"] == "exact", f"{time.monotonic() - begun:.1f} s")
+    return {"was_busy": is_busy, "seconds": time.monotonic() - begun}
+
+
 def main():
     prefix, out = (os.path.abspath(word) for word in sys.argv[1:3])
     if not os.path.exists("/dev/nvidiactl"):
@@ -90,6 +136,7 @@ def main():
             result["products"].append(multiply(daemon.socket, examples + "/tune_gemm", shape))
         check("a swept shape is served as measured", "measured for this shape" in result["products"][0]["output"])
         result["compared"] = compare(daemon.socket, examples + "/tune_gemm_cublas")
+        result["background"] = background(daemon)
     done, seconds = run("/nowhere/tunerd.sock", examples + "/tune_gemm", "64", "64", "64")
     check("without a daemon it says so", done.returncode == 1 and "does not compile" in done.stderr,
           f"{seconds:.2f} s  {done.stderr.strip()}")
