@@ -412,8 +412,13 @@ static void queue_sweep(struct get *get)
         answer_untuned(get, &err);
         return;
     }
-    const char *job = jobs_find_active(
-        app->jobs, get->plugin, get->shape, question->dtype, question->mode, question->device.name);
+    const struct jobs_key key = {
+        get->plugin, get->shape, question->dtype, question->mode, question->device.name};
+    const char *job = jobs_find_active(app->jobs, &key);
+    if (job == NULL && get->policy == POLICY_TUNE && jobs_tried_lately(app->jobs, &key)) {
+        answer(get);
+        return;
+    }
     if (job != NULL) {
         if (get->policy == POLICY_WAIT)
             jobs_hurry(app->jobs, job);

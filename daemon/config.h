@@ -22,8 +22,8 @@ struct config {
     unsigned compile_workers;
     uint64_t compile_deadline_ms;
     size_t compile_memory_limit_bytes;
-    /* What sweeps in the background (policy `tune`) may take each; evals 0: there are none. And what
-     * is a busy GPU: more at work, or more of its memory in use. */
+    /* What sweeps in the background (policy `tune`) may take each; evals 0: there are none. And
+     * what is a busy GPU: more at work, or more of its memory in use. */
     unsigned background_evals, background_seconds, background_busy_percent,
         background_memory_percent;
     uint64_t idle_exit_ms; /* 0: never; how long without clients and jobs before the daemon ends */

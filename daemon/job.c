@@ -45,6 +45,8 @@ void job_set_state(struct job *job, enum job_state state, const char *why)
     }
     json_decref(job->progress);
     job->progress = NULL;
+    if (state != JOB_CANCELED)
+        job->ended_at_ms = uv_now(job->jobs->deps.loop);
     job_persist(job);
     writer_after_commit(job->jobs->deps.writer, on_end_stored, job);
 }
@@ -459,23 +461,39 @@ static bool is_same_kernel(const struct plugin *a, const struct plugin *b)
            strcmp(a->fingerprint, b->fingerprint) == 0;
 }
 
-const char *jobs_find_active(const struct jobs *jobs, const struct plugin *plugin,
-    const char *shape, const char *dtype, const char *mode, const char *gpu)
+/* Whether the key is among the job's, from its shape `first` on. */
+static bool tunes(const struct job *job, const struct jobs_key *key, size_t first)
 {
-    for (const struct job *job = jobs->first; job != NULL; job = job->next) {
-        if (!job_is_active(job) || !is_same_kernel(job->plugin, plugin) ||
-            strcmp(job->spec.dtype, dtype) != 0 || strcmp(job->spec.mode, mode) != 0 ||
-            job->spec.has_filter || !is_for_model(job, gpu))
-            continue;
-        for (size_t i = json_array_size(job->results); i < job->shape_count; i++) {
-            char *text = manifest_shape_text(job->plugin->manifest, job->shapes[i]);
-            bool is_same = strcmp(text, shape) == 0;
-            free(text);
-            if (is_same)
-                return job->id;
-        }
+    if (!is_same_kernel(job->plugin, key->plugin) || strcmp(job->spec.dtype, key->dtype) != 0 ||
+        strcmp(job->spec.mode, key->mode) != 0 || job->spec.has_filter ||
+        !is_for_model(job, key->gpu))
+        return false;
+    for (size_t i = first; i < job->shape_count; i++) {
+        char *text = manifest_shape_text(job->plugin->manifest, job->shapes[i]);
+        bool is_same = strcmp(text, key->shape) == 0;
+        free(text);
+        if (is_same)
+            return true;
     }
+    return false;
+}
+
+const char *jobs_find_active(const struct jobs *jobs, const struct jobs_key *key)
+{
+    for (const struct job *job = jobs->first; job != NULL; job = job->next)
+        if (job_is_active(job) && tunes(job, key, json_array_size(job->results)))
+            return job->id;
     return NULL;
+}
+
+bool jobs_tried_lately(const struct jobs *jobs, const struct jobs_key *key)
+{
+    uint64_t now_ms = uv_now(jobs->deps.loop);
+    for (const struct job *job = jobs->first; job != NULL; job = job->next)
+        if (job->is_background && job->ended_at_ms != 0 &&
+            now_ms - job->ended_at_ms < JOBS_RETRY_MS && tunes(job, key, 0))
+            return true;
+    return false;
 }
 
 void jobs_hurry(struct jobs *jobs, const char *id)

@@ -22,6 +22,7 @@
 #define JOBS_ACTIVE_MAX 256     /* queued and running */
 #define JOBS_BACKGROUND_MAX 192 /* of them in the background: others find room at any time */
 #define JOBS_FINISHED_KEPT 200  /* older ones are forgotten; their samples stay */
+#define JOBS_RETRY_MS 600000    /* a background sweep that found nothing is not repeated before */
 #define JOB_SHAPES_MAX 256
 #define JOB_PROGRESS_PERIOD_MS 100
 
@@ -59,10 +60,18 @@ int jobs_submit(struct jobs *jobs, const json_t *params, uid_t owner,
 /* The daemon stops: whoever still waits for on_stored is told so now. */
 void jobs_refuse_askers(struct jobs *jobs, const struct tune_error *err);
 
-/* Id of an active job that tunes this key, of the kernel as it is, on GPUs of this model, or NULL.
- * Borrowed. */
-const char *jobs_find_active(const struct jobs *jobs, const struct plugin *plugin,
-    const char *shape, const char *dtype, const char *mode, const char *gpu);
+/* What a get wants tuned: of the kernel as it is, on GPUs of this model. Borrowed. */
+struct jobs_key {
+    const struct plugin *plugin;
+    const char *shape, *dtype, *mode, *gpu;
+};
+
+/* Id of an active job that tunes this key, or NULL. Borrowed. */
+const char *jobs_find_active(const struct jobs *jobs, const struct jobs_key *key);
+
+/* Whether a background sweep of this key ended less than JOBS_RETRY_MS ago: if the key is not tuned
+ * now, trying again at once would only keep the GPU busy. */
+bool jobs_tried_lately(const struct jobs *jobs, const struct jobs_key *key);
 
 /* Somebody waits for it: a background sweep that has not begun becomes an ordinary one. */
 void jobs_hurry(struct jobs *jobs, const char *job);

@@ -16,6 +16,7 @@ struct job {
     struct tune_error error;
     uid_t owner;
     int64_t created_unix_ms;
+    uint64_t ended_at_ms; /* of the loop's clock; 0: not in this daemon's life, or cancelled */
     /* parsed from the request */
     struct plugin *plugin;
     size_t shape_count;

@@ -277,7 +277,8 @@ int show_done(const struct tunectl *ctl, const json_t *done)
     }
     size_t i;
     json_t *result;
-    /* One shape gives an object, several a list, also where a cancelled sweep came to one result only. */
+    /* One shape gives an object, several a list, also where a cancelled sweep came to one result
+     * only. */
     json_int_t shapes = json_integer_value(json_object_get(done, "shape_count"));
     bool is_one = json_array_size(results) == 1 && shapes <= 1;
     if (ctl->is_json)

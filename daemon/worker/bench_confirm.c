@@ -23,7 +23,7 @@ struct confirm {
     struct contender *contenders;
     struct measure common; /* mode, deadline, budget */
     bool is_verified;
-    double call_ms;        /* what a call takes the host, on average */
+    double call_ms; /* what a call takes the host, on average */
     uint64_t random;
     size_t at; /* whose turn it is: who is to blame */
 };

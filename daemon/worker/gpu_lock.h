@@ -10,9 +10,9 @@ struct gpu_lock {
     char path[512];
 };
 
-/* Opens tunerd-<UUID>.lock in TUNE_LOCK_DIR, or in /run/lock, or in /tmp where that does not exist or
- * is root's alone, as some distributions have it. An existing file is opened without O_CREAT, which a sticky folder refuses on another user's file; a
- * new one gets mode 0666. */
+/* Opens tunerd-<UUID>.lock in TUNE_LOCK_DIR, or in /run/lock, or in /tmp where that does not exist
+ * or is root's alone, as some distributions have it. An existing file is opened without O_CREAT,
+ * which a sticky folder refuses on another user's file; a new one gets mode 0666. */
 int gpu_lock_open(struct gpu_lock *lock, const char *uuid, struct tune_error *err);
 void gpu_lock_close(struct gpu_lock *lock);
 

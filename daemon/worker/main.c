@@ -25,7 +25,8 @@ struct arguments {
 static int usage(void)
 {
     fprintf(stderr,
-        "usage: tune-worker compile|bench|devices|load [--device ORDINAL_OR_UUID] [--cuda DIR]   (by "
+        "usage: tune-worker compile|bench|devices|load [--device ORDINAL_OR_UUID] [--cuda DIR]   "
+        "(by "
         "tunerd)\n"
         "       tune-worker probe [--cuda DIR]   what there is to compile and measure with, as "
         "JSON\n");

@@ -546,7 +546,8 @@ static void an_idle_compile_worker_ends_and_another_comes_with_work(void **state
     struct asked asked;
     compile("", &asked);
     expect_end(&asked, TASK_ANSWERED);
-    assert_true(noted("start compile") >= 2); /* the second may have been idle too before its task came */
+    assert_true(
+        noted("start compile") >= 2); /* the second may have been idle too before its task came */
 }
 
 /* --- devices in trouble ----------------------------------------------------------------------- */

@@ -484,6 +484,26 @@ static void who_has_left_is_not_waited_for(void)
     wait_for(have_four_ended, &ended, 20000);
 }
 
+static void a_background_sweep_that_found_nothing_is_not_repeated_at_once(void)
+{
+    struct harness *harness =
+        start_tiny(2, "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": "
+                      "{\"TAG\": 0}}, \"do\": \"error\", \"code\": 701}, {\"call\": "
+                      "\"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 1}}, \"do\": "
+                      "\"error\", \"code\": 701}]}");
+    json_t *params =
+        json_pack("{s:s, s:{s:i}, s:s}", "kernel", "tiny", "shape", "N", 64, "policy", "tune");
+    json_t *answer = ask(harness, "get", json_incref(params));
+    struct job_name name;
+    snprintf(name.text, sizeof name.text, "%s", text_at(answer, "job"));
+    json_decref(answer);
+    json_decref(wait_job(harness, name));
+    answer = ask(harness, "get", params);
+    assert_string_equal(text_at(answer, "origin"), "default");
+    assert_null(at(answer, "job"));
+    json_decref(answer);
+}
+
 static void without_a_budget_nothing_is_tuned_on_the_side(void)
 {
     struct harness *harness = harness_new();
@@ -520,6 +540,7 @@ int main(void)
         HARNESS_TEST(who_waits_for_a_changed_kernel_is_not_given_the_sweep_of_the_old_one),
         HARNESS_TEST(who_asked_is_told_when_the_background_sweep_has_ended),
         HARNESS_TEST(who_has_left_is_not_waited_for),
+        HARNESS_TEST(a_background_sweep_that_found_nothing_is_not_repeated_at_once),
         HARNESS_TEST(without_a_budget_nothing_is_tuned_on_the_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
