@@ -65,15 +65,6 @@ static int tunectl_wait(struct tunectl *tunectl, json_t **json)
         &(struct tunectl[]){tunectl_start(harness, (const char *const[]){__VA_ARGS__, NULL})}[0],  \
         json)
 
-static struct harness *start_tiny(const struct tiny *tiny, const char *scenario)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, tiny);
-    harness_scenario(harness, scenario);
-    harness_start(harness);
-    return harness;
-}
-
 static void the_json_of_a_sweep_has_its_agreed_fields(void)
 {
     static const char *const fields[] = {"kernel", "dtype", "arch", "shape.N", "mode",

@@ -21,24 +21,9 @@ static json_t *shape_params(const char *kernel, int n)
     return params;
 }
 
-static struct harness *start_tiny(int tags, const char *scenario)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, &(struct tiny){.tags = tags});
-    harness_scenario(harness, scenario);
-    harness_start(harness);
-    return harness;
-}
-
-/* TAG 2 is the fastest of four. */
-#define TAG_2_WINS                                                                                 \
-    "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"do\": \"time_ns\", \"value\": 100000},"         \
-    "{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 2}}, \"do\": \"time_ns\", "  \
-    "\"value\": 50000}]}"
-
 static void cached_serves_what_was_measured_and_nothing_else(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     const char *sentence = ask_fail(harness, "get", get_params(64, "cached"), TUNE_ENOTFOUND);
     assert_non_null(strstr(sentence, "tunectl sweep tiny"));
     json_decref(sweep_result(harness, shape_params("tiny", 64)));
@@ -56,7 +41,7 @@ static void cached_serves_what_was_measured_and_nothing_else(void)
 
 static void nearest_serves_the_default_then_the_closest_shape(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_t *answer = get(harness, 64, NULL);
     assert_string_equal(text_at(answer, "origin"), "default");
     assert_int_equal(number_at(answer, "config.TAG"), 0);
@@ -74,7 +59,7 @@ static void nearest_serves_the_default_then_the_closest_shape(void)
 
 static void another_gpu_is_told_from_none(void)
 {
-    struct harness *harness = start_tiny(2, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
     json_t *params = get_params(64, "nearest");
     json_object_set_new(params, "gpu", json_string("NVIDIA H200"));
     const char *sentence = ask_fail(harness, "get", params, TUNE_ENODEVICE);
@@ -83,7 +68,7 @@ static void another_gpu_is_told_from_none(void)
 
 static void tune_answers_at_once_and_the_sweep_follows(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct job_name job;
     json_t *answer = get(harness, 64, "tune");
     assert_string_equal(text_at(answer, "origin"), "default");
@@ -98,7 +83,7 @@ static void tune_answers_at_once_and_the_sweep_follows(void)
 
 static void wait_answers_when_the_sweep_has_ended(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_t *answer = get(harness, 64, "wait");
     assert_string_equal(text_at(answer, "origin"), "exact");
     assert_int_equal(number_at(answer, "config.TAG"), 2);
@@ -108,7 +93,7 @@ static void wait_answers_when_the_sweep_has_ended(void)
 /* Twenty clients ask for one untuned key at the same time, half of them waiting, half not. */
 static void any_number_of_askers_get_one_sweep(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     char request[256];
     int clients[20];
     for (int i = 0; i < 20; i++) {
@@ -158,7 +143,7 @@ static void waiting_askers_are_told_when_the_daemon_stops(void)
     static const char request[] =
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"get\",\"params\":{\"kernel\":"
         "\"tiny\",\"shape\":{\"N\":64},\"policy\":\"wait\"}}\n";
-    struct harness *harness = start_tiny(40,
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 40},
         "{\"rules\": [{\"call\": \"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 100}]}");
     int client = raw_connect(harness);
     raw_send(client, request, sizeof request - 1);
@@ -172,7 +157,7 @@ static void waiting_askers_are_told_when_the_daemon_stops(void)
 
 static void the_cubin_comes_with_the_answer(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_decref(sweep_result(harness, shape_params("tiny", 64)));
     json_t *params = get_params(64, "cached");
     json_object_set_new(params, "cubin", json_true());
@@ -196,7 +181,7 @@ static bool knows_the_other_kernel(void *context)
 
 static void records_of_other_kernels_do_not_change_the_answer(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     write_tiny(harness, &(struct tiny){.name = "other", .tags = 4});
     kill(harness->daemon, SIGHUP);
     wait_for(knows_the_other_kernel, harness, LIMIT_MS);
@@ -219,7 +204,7 @@ static void records_of_other_kernels_do_not_change_the_answer(void)
 /* F13: the space of today's manifest ends before the stored winner. */
 static void a_stored_row_outside_of_todays_space_is_not_served(void)
 {
-    struct harness *harness = start_tiny(4, TAG_2_WINS);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_decref(sweep_result(harness, shape_params("tiny", 64)));
     harness_stop(harness);
     write_tiny(harness, &(struct tiny){.tags = 2});
@@ -292,7 +277,7 @@ static size_t exact_answers(struct harness *harness)
 
 static void damaged_rows_are_misses_with_one_line_each_and_can_be_stored_anew(void)
 {
-    struct harness *harness = start_tiny(2, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
     for (int n = 32; n <= 96; n += 32)
         json_decref(sweep_result(harness, shape_params("tiny", n)));
     assert_int_equal(exact_answers(harness), 3);
@@ -316,7 +301,7 @@ static void damaged_rows_are_misses_with_one_line_each_and_can_be_stored_anew(vo
 
 static void damaged_images_are_compiled_again_and_only_they(void)
 {
-    struct harness *harness = start_tiny(24, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 24}, "{}");
     json_decref(sweep_result(harness, shape_params("tiny", 64)));
     harness_stop(harness);
     for (size_t i = 0; i < 10; i++)

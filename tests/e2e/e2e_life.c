@@ -13,16 +13,6 @@
 #define SLOW_LOADS                                                                                 \
     "{\"rules\": [{\"call\": \"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 60}]}"
 
-static struct harness *start_tiny(const char *scenario, int tags)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, &(struct tiny){.tags = tags});
-    if (scenario != NULL)
-        harness_scenario(harness, scenario);
-    harness_start(harness);
-    return harness;
-}
-
 struct progress_wait {
     struct harness *harness;
     const char *job;
@@ -46,7 +36,7 @@ static void wait_progress(struct harness *harness, const struct job_name *job, d
 
 static void stopping_in_the_middle_of_a_sweep_is_clean_and_the_next_start_goes_on(void)
 {
-    struct harness *harness = start_tiny(SLOW_LOADS, 12);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 12}, SLOW_LOADS);
     struct job_name job = sweep(harness, sweep_params("tiny"));
     wait_progress(harness, &job, 2);
     harness_stop(harness);
@@ -73,7 +63,7 @@ static void stopping_at_once_after_the_start_is_clean(void)
 
 static void a_second_daemon_on_the_same_socket_is_refused(void)
 {
-    struct harness *harness = start_tiny(NULL, 4);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, NULL);
     char other_db[128], output[4096];
     snprintf(other_db, sizeof other_db, "%s/other", harness->folder);
     int status = run_tunerd(output, sizeof output, "--foreground", "--emulate", "--socket",
@@ -86,7 +76,7 @@ static void a_second_daemon_on_the_same_socket_is_refused(void)
 
 static void a_second_daemon_on_the_same_database_is_refused(void)
 {
-    struct harness *harness = start_tiny(NULL, 4);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, NULL);
     char other_socket[128], output[4096];
     snprintf(other_socket, sizeof other_socket, "%s/other", harness->folder);
     int status = run_tunerd(output, sizeof output, "--foreground", "--emulate", "--socket",
@@ -151,7 +141,7 @@ static void clients_that_leave_without_reading_do_not_end_the_daemon(void)
     static const char request[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"kernels\"}\n"
                                   "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"records\"}\n"
                                   "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"watch\"}\n";
-    struct harness *harness = start_tiny(SLOW_LOADS, 6);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 6}, SLOW_LOADS);
     struct job_name job = sweep(harness, sweep_params("tiny"));
     for (int i = 0; i < 50; i++) {
         int client = raw_connect(harness);
@@ -184,7 +174,7 @@ static void check_open_files(const struct harness *harness, pid_t pid)
 
 static void a_worker_inherits_neither_sockets_nor_the_database(void)
 {
-    struct harness *harness = start_tiny(SLOW_LOADS, 8);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 8}, SLOW_LOADS);
     struct tune_client *clients[10];
     pid_t pids[8];
     for (int i = 0; i < 10; i++)
@@ -202,7 +192,7 @@ static void a_worker_inherits_neither_sockets_nor_the_database(void)
 
 static void workers_end_with_a_killed_daemon_and_the_next_one_starts_at_once(void)
 {
-    struct harness *harness = start_tiny(SLOW_LOADS, 8);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 8}, SLOW_LOADS);
     struct job_name job = sweep(harness, sweep_params("tiny"));
     wait_progress(harness, &job, 2);
     harness_kill(harness);                              /* asserts that no process is left */
@@ -215,7 +205,7 @@ static void workers_end_with_a_killed_daemon_and_the_next_one_starts_at_once(voi
 
 static void the_socket_and_the_database_are_closed_to_others(void)
 {
-    struct harness *harness = start_tiny(NULL, 4);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, NULL);
     struct stat status;
     assert_int_equal(stat(harness->socket, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0660);

@@ -16,15 +16,6 @@
 #define SLOW_LOADS                                                                                 \
     "{\"rules\": [{\"call\": \"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 200}]}"
 
-static struct harness *start_tiny(const struct tiny *tiny, const char *scenario)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, tiny);
-    harness_scenario(harness, scenario);
-    harness_start(harness);
-    return harness;
-}
-
 static void send_line(int client, const char *line)
 {
     raw_send(client, line, strlen(line));

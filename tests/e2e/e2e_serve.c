@@ -4,27 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TAG_WINS(tag)                                                                              \
-    "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"do\": \"time_ns\", \"value\": 100000},"         \
-    "{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": " #tag                       \
-    "}}, \"do\": \"time_ns\", \"value\": 50000}]}"
-
-static struct harness *start_tiny(int tags, const char *scenario)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, &(struct tiny){.tags = tags});
-    harness_scenario(harness, scenario);
-    harness_start(harness);
-    return harness;
-}
-
-static void tune_shape(struct harness *harness, int n)
-{
-    json_t *params = sweep_params("tiny");
-    json_object_set_new(params, "shapes", json_pack("[{s:i}]", "N", n));
-    json_decref(sweep_result(harness, params));
-}
-
 #define GET(id, n)                                                                                 \
     "{\"jsonrpc\":\"2.0\",\"id\":" #id                                                             \
     ",\"method\":\"get\",\"params\":{\"kernel\":\"tiny\",\"shape\":{\"N\":" #n "}}}\n"
@@ -44,7 +23,7 @@ static int tag_of(const json_t *answer)
 
 static void an_answer_given_again_is_the_same(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     tune_shape(harness, 64);
     int client = raw_connect(harness);
     json_t *first = answer_to(client, GET(1, 64)), *again = answer_to(client, GET(20, 64));
@@ -68,7 +47,7 @@ static void ids_that_are_no_plain_numbers_are_answered_as_they_are(void)
 {
     static const char *const ids[] = {
         "-1", "\"1\"", "null", "123456789012345678", "1234567890123456789", "01", "1.5", ""};
-    struct harness *harness = start_tiny(2, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
     int client = raw_connect(harness);
     json_decref(answer_to(client, GET(1, 64)));
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
@@ -109,7 +88,7 @@ static void add_a_param(struct harness *harness)
 
 static void an_answer_is_not_given_again_when_it_has_changed(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     int client = raw_connect(harness);
     json_t *answer = answer_to(client, GET(1, 4096));
     assert_string_equal(text_at(answer, "result.origin"), "default");
@@ -135,7 +114,7 @@ static void what_only_looks_like_a_question_is_refused(void)
         ",\"method\":\"get\",\"params\":{\"kernel\":\"tiny\",\"shape\":{\"N\":64}},\"id\":2}\n",
         ",\"method\":\"get\",\"params\":{\"kernel\":\"tiny\",\"shape\":{\"N\":64}}\n",
         ",\"method\":\"get\",\"params\":[]}\n"};
-    struct harness *harness = start_tiny(2, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
     int client = raw_connect(harness);
     json_decref(answer_to(client, GET(1, 64)));
     for (int round = 0; round < 2; round++)
@@ -153,7 +132,7 @@ static void a_thousand_clients_are_served_together(void)
 {
     enum { COUNT = 1000 };
     static int clients[COUNT];
-    struct harness *harness = start_tiny(2, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
     for (int i = 0; i < COUNT; i++)
         clients[i] = raw_connect(harness);
     for (int i = 0; i < COUNT; i++)
@@ -176,7 +155,7 @@ static json_t *session_params(const char *session, const char *policy)
 
 static void a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restart(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_t *first = ask(harness, "get", session_params("train-7", NULL));
     assert_string_equal(text_at(first, "origin"), "default");
     tune_shape(harness, 64);
@@ -198,7 +177,7 @@ static void a_session_keeps_its_answer_when_a_better_one_comes_and_over_a_restar
 /* Also to those who ask before the restarted daemon knows its GPUs. */
 static void a_session_by_architecture_keeps_its_answer_over_a_restart(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_t *params = session_params("train-9", NULL);
     json_object_set_new(params, "arch", json_string("cpu"));
     json_t *first = ask(harness, "get", json_incref(params));
@@ -247,7 +226,7 @@ static void a_get_waits_for_the_gpus_and_for_nothing_else(void)
 
 static void all_ranks_that_ask_at_once_get_one_answer(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     static const char *const policies[] = {"nearest", "tune", "wait"};
     char request[256];
     int ranks[30];
@@ -275,7 +254,7 @@ static void all_ranks_that_ask_at_once_get_one_answer(void)
 
 static void a_changed_kernel_ends_its_sessions(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_decref(ask(harness, "get", session_params("s", NULL)));
     add_a_param(harness);
     tune_shape(harness, 64);
@@ -286,7 +265,7 @@ static void a_changed_kernel_ends_its_sessions(void)
 
 static void names_of_sessions_are_checked(void)
 {
-    struct harness *harness = start_tiny(2, "{}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
     char longest[102];
     memset(longest, 'a', sizeof longest);
     longest[101] = '\0';
@@ -300,7 +279,7 @@ static void names_of_sessions_are_checked(void)
 
 static void the_code_of_a_sessions_answer_is_that_of_its_configuration(void)
 {
-    struct harness *harness = start_tiny(4, TAG_WINS(2));
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     json_decref(ask(harness, "get", session_params("s", NULL)));
     tune_shape(harness, 64);
     json_t *params = session_params("s", NULL);
@@ -470,9 +449,9 @@ static void who_has_left_is_not_waited_for(void)
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"get\",\"params\":{\"kernel\":"
         "\"tiny\",\"shape\":{\"N\":64},\"policy\":\"wait\"}}\n"
         "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}\n";
-    struct harness *harness =
-        start_tiny(2, "{\"rules\": [{\"call\": \"nvrtcCompileProgram\", "
-                      "\"when\": {\"defines\": {\"TAG\": 0}}, \"do\": \"hang\"}]}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2},
+        "{\"rules\": [{\"call\": \"nvrtcCompileProgram\", "
+        "\"when\": {\"defines\": {\"TAG\": 0}}, \"do\": \"hang\"}]}");
     json_t *stats = ask(harness, "stats", NULL);
     struct ended ended = {harness, number_at(stats, "requests") + 1, 0};
     json_decref(stats);
@@ -486,11 +465,11 @@ static void who_has_left_is_not_waited_for(void)
 
 static void a_background_sweep_that_found_nothing_is_not_repeated_at_once(void)
 {
-    struct harness *harness =
-        start_tiny(2, "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": "
-                      "{\"TAG\": 0}}, \"do\": \"error\", \"code\": 701}, {\"call\": "
-                      "\"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 1}}, \"do\": "
-                      "\"error\", \"code\": 701}]}");
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2},
+        "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": "
+        "{\"TAG\": 0}}, \"do\": \"error\", \"code\": 701}, {\"call\": "
+        "\"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 1}}, \"do\": "
+        "\"error\", \"code\": 701}]}");
     json_t *params =
         json_pack("{s:s, s:{s:i}, s:s}", "kernel", "tiny", "shape", "N", 64, "policy", "tune");
     json_t *answer = ask(harness, "get", json_incref(params));

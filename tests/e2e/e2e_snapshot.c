@@ -8,28 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* TAG 2 is the fastest of four. */
-#define TAG_2_WINS                                                                                 \
-    "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"do\": \"time_ns\", \"value\": 100000},"         \
-    "{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 2}}, \"do\": \"time_ns\", "  \
-    "\"value\": 50000}]}"
-
-static struct harness *start_tiny(void)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, &(struct tiny){.tags = 4});
-    harness_scenario(harness, TAG_2_WINS);
-    harness_start(harness);
-    return harness;
-}
-
-static void tune_shape(struct harness *harness, int n)
-{
-    json_t *params = sweep_params("tiny");
-    json_object_set_new(params, "shapes", json_pack("[{s:i}]", "N", n));
-    json_decref(sweep_result(harness, params));
-}
-
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* A program that asks for tiny. */
@@ -101,7 +79,7 @@ static void assert_same_as_get(struct harness *harness, struct reader *reader)
 
 static void what_is_published_is_what_get_answers(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct reader reader;
     reader_init(&reader, harness, 64);
     tune_shape(harness, 64);
@@ -127,7 +105,7 @@ static void what_is_published_is_what_get_answers(void)
 
 static void news_reaches_an_open_handle_of_any_daemon_after_it(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct reader first, second;
     reader_init(&first, harness, 64);
     reader_init(&second, harness, 96);
@@ -152,7 +130,7 @@ static void news_reaches_an_open_handle_of_any_daemon_after_it(void)
 
 static void a_kernel_that_changed_is_not_answered_for_any_more(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct reader reader;
     reader_init(&reader, harness, 64);
     tune_shape(harness, 64);
@@ -167,7 +145,7 @@ static void a_folder_in_the_way_does_not_stop_the_daemon(void)
 {
     struct harness *harness = harness_new();
     write_tiny(harness, &(struct tiny){.tags = 4});
-    harness_scenario(harness, TAG_2_WINS);
+    harness_scenario(harness, TAG_WINS(2));
     struct reader reader;
     reader_init(&reader, harness, 64);
     mkdir(reader.link, 0700);

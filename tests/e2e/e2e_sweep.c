@@ -7,16 +7,6 @@
 #define SLOW_LOADS                                                                                 \
     "{\"rules\": [{\"call\": \"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 50}]}"
 
-static struct harness *start_tiny(const struct tiny *tiny, const char *scenario)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, tiny);
-    if (scenario != NULL)
-        harness_scenario(harness, scenario);
-    harness_start(harness);
-    return harness;
-}
-
 static json_int_t stat_of(struct harness *harness, const char *path)
 {
     json_t *stats = ask(harness, "stats", NULL);

@@ -8,28 +8,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* TAG 2 is the fastest of four. */
-#define TAG_2_WINS                                                                                 \
-    "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"do\": \"time_ns\", \"value\": 100000},"         \
-    "{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": 2}}, \"do\": \"time_ns\", "  \
-    "\"value\": 50000}]}"
-
-static struct harness *start_tiny(void)
-{
-    struct harness *harness = harness_new();
-    write_tiny(harness, &(struct tiny){.tags = 4});
-    harness_scenario(harness, TAG_2_WINS);
-    harness_start(harness);
-    return harness;
-}
-
-static void sweep_shape(struct harness *harness, int n)
-{
-    json_t *params = sweep_params("tiny");
-    json_object_set_new(params, "shapes", json_pack("[{s:i}]", "N", n));
-    json_decref(sweep_result(harness, params));
-}
-
 static struct tune *open_handle(const char *path)
 {
     struct tune *tune;
@@ -71,11 +49,11 @@ static bool is_answered(void *context)
 
 static void an_open_handle_sees_a_new_best(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct tune *tune = open_handle(harness->socket);
     struct expected first = {tune, 64, TUNE_DEFAULT, 0}, then = {tune, 64, TUNE_EXACT, 2};
     assert_true(is_answered(&first));
-    sweep_shape(harness, 64);
+    tune_shape(harness, 64);
     wait_for(is_answered, &then, LIMIT_MS);
     struct expected near = {tune, 96, TUNE_NEAR, 2};
     wait_for(is_answered, &near, LIMIT_MS);
@@ -108,8 +86,8 @@ static bool is_published(void *context)
 static void what_is_published_is_answered_while_the_daemon_stands_still(void)
 {
     char alias[160];
-    struct harness *harness = start_tiny();
-    sweep_shape(harness, 64);
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
+    tune_shape(harness, 64);
     open_alias(harness, alias);
     wait_for(is_published, alias, LIMIT_MS);
     assert_int_equal(kill(harness->daemon, SIGSTOP), 0);
@@ -169,10 +147,10 @@ static void wait_for_more(struct crowd *crowd)
 
 static void no_question_is_lost_over_restarts(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct crowd crowd = {.tune = open_handle(harness->socket)};
     pthread_t threads[CROWD];
-    sweep_shape(harness, 64);
+    tune_shape(harness, 64);
     for (int i = 0; i < CROWD; i++)
         pthread_create(&threads[i], NULL, ask_on, &crowd);
     for (int i = 0; i < 4; i++) {
@@ -222,7 +200,7 @@ static bool is_readable(struct tune *tune, int limit_ms)
 
 static void who_subscribed_is_told_and_nobody_else(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct tune *tune = open_handle(harness->socket), *other = open_handle(harness->socket);
     struct tune_event event;
     subscribe(tune, 64);
@@ -230,11 +208,11 @@ static void who_subscribed_is_told_and_nobody_else(void)
     subscribe(other, 128);
     assert_int_equal(tune_next_event(tune, 0, &event, NULL), 0);
     assert_false(is_readable(tune, 0));
-    sweep_shape(harness, 64);
+    tune_shape(harness, 64);
     assert_true(is_readable(tune, LIMIT_MS));
     expect_event(tune, "N=64");
     assert_int_equal(tune_next_event(tune, 0, &event, NULL), 0);
-    sweep_shape(harness, 96);
+    tune_shape(harness, 96);
     expect_event(tune, "N=96");
     assert_int_equal(tune_next_event(other, 0, &event, NULL), 0);
     tune_close(tune);
@@ -244,7 +222,7 @@ static void who_subscribed_is_told_and_nobody_else(void)
 /* With an event loop's means: nothing but the descriptor says when to call. */
 static void a_subscription_outlives_a_restart(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct tune *tune = open_handle(harness->socket);
     struct tune_event event;
     int got = 0, descriptor = tune_event_descriptor(tune);
@@ -252,7 +230,7 @@ static void a_subscription_outlives_a_restart(void)
     assert_int_equal(tune_next_event(tune, 0, &event, NULL), 0);
     harness_kill(harness);
     harness_start(harness);
-    sweep_shape(harness, 64);
+    tune_shape(harness, 64);
     for (int i = 0; i < 10000 && got == 0 && is_readable(tune, LIMIT_MS); i++)
         got = tune_next_event(tune, 0, &event, NULL);
     assert_int_equal(got, 1);
@@ -264,14 +242,14 @@ static void a_subscription_outlives_a_restart(void)
 /* The sweep ends while nobody listens to this connection: the question itself tells. */
 static void what_ended_while_the_handle_did_not_look_is_told(void)
 {
-    struct harness *harness = start_tiny();
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 4}, TAG_WINS(2));
     struct tune *tune = open_handle(harness->socket);
     struct tune_event event;
     subscribe(tune, 64);
     harness_kill(harness);
     assert_int_equal(tune_next_event(tune, 0, &event, NULL), 0); /* notices the loss */
     harness_start(harness);
-    sweep_shape(harness, 64);
+    tune_shape(harness, 64);
     harness_kill(harness);
     harness_start(harness); /* whatever watched that daemon is gone */
     expect_event(tune, "N=64");

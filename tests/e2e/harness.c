@@ -611,6 +611,16 @@ void write_tiny(struct harness *harness, const struct tiny *tiny)
     write_tiny_manifest(harness, tiny, name);
 }
 
+struct harness *start_tiny(const struct tiny *tiny, const char *scenario)
+{
+    struct harness *harness = harness_new();
+    write_tiny(harness, tiny);
+    if (scenario != NULL)
+        harness_scenario(harness, scenario);
+    harness_start(harness);
+    return harness;
+}
+
 /* --- asking ----------------------------------------------------------------------------------- */
 
 static char sentence[sizeof((struct tune_error *)0)->text];
@@ -701,6 +711,13 @@ json_t *sweep_result(struct harness *harness, json_t *params)
     json_t *result = json_incref(json_array_get(json_object_get(job, "results"), 0));
     json_decref(job);
     return result;
+}
+
+void tune_shape(struct harness *harness, int n)
+{
+    json_t *params = sweep_params("tiny");
+    json_object_set_new(params, "shapes", json_pack("[{s:i}]", "N", n));
+    json_decref(sweep_result(harness, params));
 }
 
 json_t *records_of(struct harness *harness, const char *job)

@@ -108,6 +108,14 @@ struct tiny {
     bool is_same_code;       /* TAG does not reach the code */
 };
 void write_tiny(struct harness *harness, const struct tiny *tiny);
+/* A harness whose daemon runs with that kernel; scenario NULL: none. */
+struct harness *start_tiny(const struct tiny *tiny, const char *scenario);
+
+/* The scenario in which the candidate of this TAG is the fastest. */
+#define TAG_WINS(tag)                                                                              \
+    "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"do\": \"time_ns\", \"value\": 100000},"         \
+    "{\"call\": \"cuLaunchKernel\", \"when\": {\"defines\": {\"TAG\": " #tag                       \
+    "}}, \"do\": \"time_ns\", \"value\": 50000}]}"
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
@@ -128,6 +136,8 @@ struct job_name sweep(struct harness *harness, json_t *params);
 json_t *wait_job(struct harness *harness, struct job_name job);
 /* Both, and its state must be "done"; the result of the first shape, new. */
 json_t *sweep_result(struct harness *harness, json_t *params);
+/* A sweep of tiny at N = n, to its end. */
+void tune_shape(struct harness *harness, int n);
 json_t *sweep_params(const char *kernel); /* {"kernel": ...}, new */
 /* Rows of a job (NULL: all) in `records`, new. */
 json_t *records_of(struct harness *harness, const char *job);
