@@ -266,11 +266,7 @@ int snapshot_get(
 int snapshot_open(const char *folder, struct snapshot **out, struct tune_error *err)
 {
     struct stat status;
-    int folder_fd = snapshot_open_folder(folder, err);
-    if (folder_fd < 0)
-        return -1;
-    struct page *page = snapshot_map_page(folder_fd, NULL, &status, err);
-    close(folder_fd);
+    struct page *page = snapshot_open_page(folder, &status, err);
     if (page == NULL)
         return -1;
     size_t bytes = sizeof(struct snapshot) + strlen(folder) + 1;

@@ -81,6 +81,8 @@ int snapshot_open_file(
 /* Maps the page for reading, over `at` unless that is NULL. NULL on failure. */
 struct page *snapshot_map_page(
     int folder_fd, void *at, struct stat *status, struct tune_error *err);
+/* The same for the page of a folder by its path. */
+struct page *snapshot_open_page(const char *folder, struct stat *status, struct tune_error *err);
 /* One consistent reading, of *sequence. -1 while it is being written (*sequence is odd then), or
  * when it is damaged. */
 int snapshot_take_page(const struct page *page, struct snapshot_page *content, uint64_t *sequence);

@@ -99,6 +99,16 @@ struct page *snapshot_map_page(int folder_fd, void *at, struct stat *status, str
     return page == MAP_FAILED ? NULL : page;
 }
 
+struct page *snapshot_open_page(const char *folder, struct stat *status, struct tune_error *err)
+{
+    int folder_fd = snapshot_open_folder(folder, err);
+    if (folder_fd < 0)
+        return NULL;
+    struct page *page = snapshot_map_page(folder_fd, NULL, status, err);
+    close(folder_fd);
+    return page;
+}
+
 static bool is_name(const char name[SNAPSHOT_NAME_BYTES], const char *kind)
 {
     size_t prefix = strlen(kind);
@@ -142,11 +152,7 @@ int snapshot_read_page(const char *folder, struct snapshot_page *content, struct
 {
     struct stat status;
     uint64_t sequence;
-    int folder_fd = snapshot_open_folder(folder, err);
-    if (folder_fd < 0)
-        return -1;
-    struct page *page = snapshot_map_page(folder_fd, NULL, &status, err);
-    close(folder_fd);
+    struct page *page = snapshot_open_page(folder, &status, err);
     if (page == NULL)
         return -1;
     int result = snapshot_take_page(page, content, &sequence);

@@ -1,7 +1,7 @@
 /* A recorded search space: a table with a row per configuration (CSV, perhaps gzipped: one column
  * per parameter, then time_ms, status, repeats_ms separated by ';', estimate_ms for what a static
- * estimate said of it), and beside it an index of
- * value lists and constraints (JSON) from which the space is built as for a sweep. */
+ * estimate said of it), and beside it an index of value lists and constraints (JSON) from which the
+ * space is built as for a sweep. */
 #ifndef TUNECTL_RECORDING_H
 #define TUNECTL_RECORDING_H
 

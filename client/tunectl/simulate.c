@@ -8,6 +8,7 @@
 #include "daemon/search/number.h"
 #include "daemon/search/rng.h"
 #include "daemon/search/search.h"
+#include "daemon/worker/stats.h"
 
 #include <errno.h>
 #include <math.h>
@@ -64,18 +65,6 @@ static void propose(struct simulation *simulation, struct run *run)
         run->is_done = step == SEARCH_DONE || run->queued == 0;
 }
 
-static double median_of(double *times, size_t count)
-{
-    for (size_t i = 1; i < count; i++) {
-        double time = times[i];
-        size_t at = i;
-        for (; at > 0 && times[at - 1] > time; at--)
-            times[at] = times[at - 1];
-        times[at] = time;
-    }
-    return count % 2 ? times[count / 2] : (times[count / 2 - 1] + times[count / 2]) / 2;
-}
-
 /* What one evaluation sees: the recorded time, or the median of some of its repeats, drawn by lot
  * as a sweep takes samples. */
 static double see(
@@ -84,10 +73,10 @@ static double see(
     if (!simulation->is_noisy || config->repeats_count == 0)
         return config->time_ms;
     const double *repeats_ms = simulation->recording.repeats_ms + config->repeats_start;
-    double drawn[REPEATS_MAX];
+    double drawn[REPEATS_MAX], sorted[REPEATS_MAX];
     for (int64_t i = 0; i < simulation->repeats; i++)
         drawn[i] = repeats_ms[rng_below(&run->noise, config->repeats_count)];
-    return median_of(drawn, (size_t)simulation->repeats);
+    return stats_median(drawn, (size_t)simulation->repeats, sorted);
 }
 
 static void evaluate(struct simulation *simulation, struct run *run)

@@ -37,12 +37,17 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+double stats_median(const double *samples, size_t count, double *scratch)
+{
+    memcpy(scratch, samples, count * sizeof(*samples));
+    qsort(scratch, count, sizeof(*scratch), compare);
+    return (scratch[(count - 1) / 2] + scratch[count / 2]) / 2;
+}
+
 struct stats stats_of(const double *samples, size_t count, double *scratch)
 {
     size_t lo, hi;
-    memcpy(scratch, samples, count * sizeof(*samples));
-    qsort(scratch, count, sizeof(*scratch), compare);
+    double median = stats_median(samples, count, scratch);
     stats_ranks(count, &lo, &hi);
-    double median = (scratch[(count - 1) / 2] + scratch[count / 2]) / 2;
     return (struct stats){.median = median, .lo = scratch[lo], .hi = scratch[hi]};
 }

@@ -12,6 +12,10 @@ struct stats {
  * confidence. Below six samples there are none that do: then the extremes. count >= 1. */
 void stats_ranks(size_t count, size_t *lo, size_t *hi);
 
+/* Median of samples[0..count) in any order; `scratch` has room for as many and gets them sorted.
+ * count >= 1. */
+double stats_median(const double *samples, size_t count, double *scratch);
+
 /* Median and interval of samples[0..count) in any order; `scratch` has room for as many. count
  * >= 1. */
 struct stats stats_of(const double *samples, size_t count, double *scratch);
