@@ -89,6 +89,8 @@ struct sample {
     uint64_t seed;    /* of the inputs */
     double max_error; /* largest |x - ref| relative to what was allowed; <= 1 passes */
     uint32_t sms;     /* multiprocessors of the GPU, which its name does not tell; 0: not known */
+    const char *extra; /* fields of a record line that this version does not know: a JSON object in
+                          canonical form, or "" (record_line.h) */
     void *storage;
 };
 
@@ -111,6 +113,7 @@ struct best {
     int64_t time_unix_ms;
     size_t tie_count;
     const char **ties; /* config texts that cannot be told apart from the winner (same run) */
+    bool is_shipped;   /* of the records that came with the program; not stored */
     void *storage;
 };
 

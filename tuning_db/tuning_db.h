@@ -45,6 +45,10 @@
 #define TUNING_DB_MAP_LIMIT_BYTES ((size_t)64 << 30)
 #define TUNING_DB_CUBIN_LIMIT_BYTES ((size_t)1 << 30)
 
+/* The identity of a sample as bytes: hashes of its key, configuration, GPU UUID and run. */
+#define TUNING_DB_ID_BYTES 64
+void tuning_db_id(const struct sample *sample, uint8_t id[TUNING_DB_ID_BYTES]);
+
 struct tuning_db;
 
 struct tuning_db_options {
@@ -52,6 +56,8 @@ struct tuning_db_options {
     size_t map_limit_bytes;
     size_t cubin_limit_bytes; /* cubins are evicted, oldest first, above this */
     bool read_only;           /* for offline tools: no lock, no writes, takes up a grown map */
+    bool has_outbox; /* each row that a batch stores, but for those of tuning_db_batch_replica, is
+                        noted as still to be sent, in the same transaction */
     /* Once per damaged entry, from whichever thread met it; must not call this database. May be
      * NULL. */
     void (*on_damage)(const char *what, void *context);
@@ -79,6 +85,26 @@ size_t tuning_db_batch_duplicates(const struct tuning_db_batch *batch);
 /* The functions that add return 0, or -1 without memory or against a limit stated here; the batch
  * is then as before. They copy what they are given. */
 int tuning_db_batch_sample(struct tuning_db_batch *batch, const struct sample *sample);
+/* A row from elsewhere: an import (tuning_db_batch_merge) or the fleet (_replica, which does not
+ * enter the outbox). Stored when there is none of its identity or when it stands before the one
+ * there is (sample_precedence); its key is refreshed by the batch by itself. */
+int tuning_db_batch_merge(struct tuning_db_batch *batch, const struct sample *sample);
+int tuning_db_batch_replica(struct tuning_db_batch *batch, const struct sample *sample);
+/* What became of them; after a commit, or after tuning_db_try. */
+struct tuning_db_merged {
+    size_t added, equal, replaced, kept; /* kept: the stored row stands before the new one */
+};
+void tuning_db_batch_merged(const struct tuning_db_batch *batch, struct tuning_db_merged *merged);
+/* A row of the fleet that is not taken in: remembered by id and hash, so that comparing digests
+ * does not meet it again. */
+int tuning_db_batch_aside(struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES],
+    uint64_t hash, const char *reason);
+/* The row was sent as it was when it had this hash: out of the outbox, unless it changed since. */
+int tuning_db_batch_sent(
+    struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES], uint64_t hash);
+/* Puts a stored row into the outbox (again). */
+int tuning_db_batch_unsent(
+    struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES], uint64_t hash);
 /* Recomputes `best` of this key from all its samples, inside the commit and after the batch's
  * samples: for (key, GPU model) and (key, arch). The rule stands in best.c. */
 int tuning_db_batch_refresh(struct tuning_db_batch *batch, const struct record_key *key);
@@ -94,6 +120,42 @@ int tuning_db_batch_job(
 /* 0, or -1: TUNE_EFULL at the map's limit or on a full disk, TUNE_EIO. On failure nothing of the
  * batch is stored, the database stays usable, and the same batch may be committed again. */
 int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err);
+
+/* The same without storing anything: what a commit would do (tuning_db_batch_merged), whether it
+ * would fail. */
+int tuning_db_try(struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err);
+
+/* --- the lower layer -------------------------------------------------------------------------- */
+
+/* Best rows under the local ones, derived from these samples by the same rule; copied. They answer
+ * (with is_shipped) where the database has no row of that GPU model, and an arch's row where it has
+ * none of the arch; nothing of them is stored, counted or changed. Replaces an earlier layer; call
+ * it before other threads read. 0, or -1 without memory. */
+int tuning_db_set_base(struct tuning_db *db, const struct sample *samples, size_t count,
+    struct tune_error *err);
+/* A hash of what the layer holds, 0 without one: part of what published answers depend on. */
+uint64_t tuning_db_base_hash(const struct tuning_db *db);
+
+/* --- what is still to be sent, and comparing with another set of rows -------------------------- */
+
+/* The outbox in the order of ids, from the first one after `after` (NULL: the first). The walk ends
+ * when the callback returns non-zero. An entry whose row is gone is passed over. */
+int tuning_db_walk_outbox(struct tuning_db *db, const uint8_t *after,
+    int (*on_sample)(const struct sample *sample, const uint8_t *id, uint64_t hash, void *context),
+    void *context, struct tune_error *err);
+int tuning_db_outbox_count(struct tuning_db *db, size_t *count, struct tune_error *err);
+
+#define TUNING_DB_BUCKETS 256 /* rows by the first byte of their id */
+struct tuning_db_bucket {
+    uint64_t rows, digest; /* digest: the hashes of all, exclusive or */
+};
+/* Of all samples and of the rows set aside; with_cpu false: without those of the arch `cpu`. */
+int tuning_db_digest(struct tuning_db *db, bool with_cpu,
+    struct tuning_db_bucket buckets[TUNING_DB_BUCKETS], struct tune_error *err);
+/* The rows of one bucket by id: is_aside tells those that are not stored. */
+int tuning_db_walk_bucket(struct tuning_db *db, bool with_cpu, unsigned bucket,
+    int (*on_row)(const uint8_t *id, uint64_t hash, bool is_aside, void *context), void *context,
+    struct tune_error *err);
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
