@@ -4,7 +4,7 @@
  *
  * All calls are made by the one thread of the link (link.c) and return within their deadline,
  * ENGINE_CALL_DEADLINE_MS unless said otherwise, or when engine_interrupt is called from another
- * thread. -1 with TUNE_ESYSTEM or TUNE_ETIMEOUT: the connection is lost and the engine must be
+ * thread. -1 with TUNE_EIO or TUNE_ETIMEOUT: the connection is lost and the engine must be
  * destroyed and connected anew; TUNE_EVERSION, TUNE_EPERM, TUNE_EINVAL: it works but will not have
  * us, and the sentence says what the operator has to do. */
 #ifndef TUNE_ENGINE_H
