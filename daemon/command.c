@@ -215,6 +215,13 @@ void command_dispatch(
     command->run(request);
 }
 
+/* What follows from the rows alone (answers kept, published, the nearest) sees by itself that the
+ * database has changed. */
+void app_rows_stored(struct app *app)
+{
+    app->busy_at_ms = uv_now(&app->loop);
+}
+
 int find_plugin(
     struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err)
 {

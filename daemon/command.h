@@ -45,6 +45,10 @@ void command_dispatch(
 /* Something has changed that answers depend on, beside the best rows: kernels, devices. */
 void command_forget_answers(struct app *app);
 
+/* Rows were stored past the writer, as imports are: for those who follow what is stored, and do not
+ * see it by themselves. */
+void app_rows_stored(struct app *app);
+
 void request_reply(struct request *request, json_t *result); /* takes result */
 /* The same for an answer that depends on the question, the best rows, the kernels and the devices
  * alone: it may be given again. */
@@ -66,11 +70,21 @@ void cmd_cancel(struct request *request);
 void cmd_watch(struct request *request);
 /* cmd_records.c */
 void cmd_records(struct request *request);
+/* cmd_exchange.c */
+void cmd_export(struct request *request);
+void cmd_refuse(struct request *request);
+/* cmd_import.c */
+void cmd_import(struct request *request);
 
 /* cmd_get.c: called by main when a job has ended, for those who wait for it. */
 void get_job_ended(struct app *app, const char *job);
 /* Called by main when a client has left: it waits for no sweep any more. */
 void get_client_left(uint64_t client);
+/* cmd_import.c: the same; its import ends. */
+void import_client_left(uint64_t client);
+/* Whether this user may add and refuse records: on a system daemon root and its owner. 0 or -1. */
+int may_change_records(const struct request *request, struct tune_error *err);
+
 /* The GPUs are known: what asked for "the one here" before is answered now. */
 void get_devices_known(void);
 /* The daemon stops: all that are not answered yet are told so. */

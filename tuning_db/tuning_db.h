@@ -180,6 +180,22 @@ int tuning_db_walk_samples(struct tuning_db *db, const struct record_key *key,
     int (*on_sample)(const struct sample *sample, void *context), void *context,
     struct tune_error *err);
 
+/* A place between samples, in the order of their ids; zeros: before the first. */
+struct tuning_db_place {
+    uint8_t id[TUNING_DB_ID_BYTES]; /* of the last one that was passed */
+    bool is_set;
+    bool is_end; /* nothing comes after it, or did when it was reached */
+};
+/* Samples from a place on, which moves behind the last one handed out: as many as about
+ * limit_bytes hold, at least one, from one consistent reading. Ends early as the walks do. */
+int tuning_db_page_samples(struct tuning_db *db, struct tuning_db_place *place, size_t limit_bytes,
+    int (*on_sample)(const struct sample *sample, void *context), void *context,
+    struct tune_error *err);
+/* The first sample of the first key after that of the place's sample, which becomes the place: 0
+ * (sample_finish it), 1 when there is none, -1 error. */
+int tuning_db_next_key(struct tuning_db *db, struct tuning_db_place *place, struct sample *first,
+    struct tune_error *err);
+
 /* *bytes is malloc'ed, with a NUL after its end. 0 found, 1 not there (or damaged), -1 error. */
 int tuning_db_cubin(struct tuning_db *db, const struct record_hash *key, void **bytes,
     size_t *count, struct tune_error *err);
