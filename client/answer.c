@@ -146,6 +146,7 @@ void tune_answer_info(const struct tune_answer *answer, struct tune_answer_info 
         .origin = (enum tune_origin)head->origin,
         .same_gpu = (head->flags & FLAG_SAME_GPU) != 0,
         .is_verified = (head->flags & FLAG_VERIFIED) != 0,
+        .is_shipped = (head->flags & FLAG_SHIPPED) != 0,
         .median_ns = head->median_ns,
         .expected_loss = head->expected_loss,
         .generation = head->generation,

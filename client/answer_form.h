@@ -23,7 +23,9 @@
 
 #define MAP_RANK_MAX 5 /* of a tensor map, by the driver */
 
-enum { FLAG_SAME_GPU = 1, FLAG_VERIFIED = 2 };                   /* of the head */
+/* Of the head. Flags may be added without another version: readers pass over those of which they
+ * do not know. */
+enum { FLAG_SAME_GPU = 1, FLAG_VERIFIED = 2, FLAG_SHIPPED = 4 };
 enum { FLAG_MEMSET = 1, FLAG_COOPERATIVE = 2, FLAG_ZEROED = 4 }; /* of launches and buffers */
 
 struct in_place head {

@@ -295,7 +295,7 @@ static int take_origin(struct builder *builder, const json_t *json)
 static int add_head(struct builder *builder, const json_t *json)
 {
     struct head *head = builder->head;
-    bool same_gpu = false, is_verified = false;
+    bool same_gpu = false, is_verified = false, is_shipped = false;
     int64_t generation, sm;
     head->expected_loss = -1;
     if (add_field(builder, head, json, "kernel", &head->kernel) ||
@@ -307,12 +307,14 @@ static int add_head(struct builder *builder, const json_t *json)
         add_field_opt(builder, json, "measured_shape", &head->measured_shape) ||
         take_origin(builder, json) || proto_bool_opt(json, "same_gpu", &same_gpu, builder->err) ||
         proto_bool_opt(json, "verified", &is_verified, builder->err) ||
+        proto_bool_opt(json, "shipped", &is_shipped, builder->err) ||
         proto_number_opt(json, "median_ns", &head->median_ns, builder->err) ||
         proto_number_opt(json, "expected_loss", &head->expected_loss, builder->err) ||
         proto_int(json, "generation", 0, INT64_MAX, &generation, builder->err) ||
         proto_int(json, "sm", 0, INT32_MAX, &sm, builder->err))
         return -1;
-    head->flags = (uint8_t)((same_gpu ? FLAG_SAME_GPU : 0) | (is_verified ? FLAG_VERIFIED : 0));
+    head->flags = (uint8_t)((same_gpu ? FLAG_SAME_GPU : 0) | (is_verified ? FLAG_VERIFIED : 0) |
+                            (is_shipped ? FLAG_SHIPPED : 0));
     head->generation = (uint64_t)generation;
     head->sm = (int32_t)sm;
     return 0;

@@ -154,6 +154,7 @@ struct tune_answer_info {
     enum tune_origin origin;
     bool same_gpu; /* measured on a GPU of the asked model */
     bool is_verified;
+    bool is_shipped;      /* measured before, by those who made tunerd: its records came with it */
     double median_ns;     /* where it was measured; 0: never */
     double expected_loss; /* 0.05: probably within 5 % of the best; below 0: nothing is known */
     uint64_t generation;

@@ -86,7 +86,7 @@ struct row {
     uint32_t config, arch, gpu, dtype, mode, fingerprint, nvrtc, method;
     uint32_t sms;
     int sm; /* of the arch; 0: the emulated device */
-    bool is_confirmed, has_medians;
+    bool is_confirmed, is_shipped, has_medians;
     double median_ns, default_ns; /* default_ns 0: not known */
     /* Of the configurations that are the best of some shape, as far as measured at this one. */
     struct median *medians;
@@ -224,6 +224,7 @@ static int add_row(const struct best *best, void *context)
         .sms = best->sms,
         .sm = sm_of(best->key.arch),
         .is_confirmed = best->is_confirmed,
+        .is_shipped = best->is_shipped,
         .median_ns = best->median_ns,
         .default_ns = best->default_median_ns,
     };
@@ -660,6 +661,7 @@ static void describe(const struct look *look, size_t index, struct neighbour *fo
         .sms = row->sms,
         .same_fingerprint = row->fingerprint == look->fingerprint,
         .is_confirmed = row->is_confirmed,
+        .is_shipped = row->is_shipped,
         .median_ns = row->median_ns,
         .expected_loss = -1,
         .config = xstrdup(texts[row->config]),

@@ -20,6 +20,7 @@ struct search {
     enum resolve_origin origin;
     int64_t values[MANIFEST_MAX_PARAMS];
     bool same_arch, same_name, same_shape, same_fingerprint;
+    bool is_shipped;                 /* of the records that came with the program */
     uint32_t sms;                    /* of the GPU that it was measured on; 0: not known */
     double median_ns, expected_loss; /* expected_loss below 0: not known */
     char *measured_on, *measured_shape, *nvrtc;
@@ -108,6 +109,7 @@ static void take_exact(struct search *search, const struct best *best)
     search->origin = RESOLVE_EXACT;
     search->same_arch = search->same_shape = search->same_fingerprint = true;
     search->same_name = strcmp(best->gpu_name, device->name) == 0;
+    search->is_shipped = best->is_shipped;
     search->sms = best->sms;
     search->median_ns = best->median_ns;
     if (is_same_gpu(search))
@@ -159,6 +161,7 @@ static void take_neighbour(struct search *search, const struct neighbour *found)
     search->origin = found->same_arch ? RESOLVE_NEAREST : RESOLVE_TRANSFERRED;
     search->same_arch = found->same_arch;
     search->same_name = found->same_name;
+    search->is_shipped = found->is_shipped;
     search->sms = found->sms;
     search->same_shape = strcmp(found->shape, search->shape) == 0;
     search->same_fingerprint = found->same_fingerprint;
@@ -230,14 +233,15 @@ static json_t *answer_json(const struct search *search, uint64_t generation)
 {
     const struct question *asked = search->question;
     return json_pack(
-        "{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:o, s:o, s:O, s:O, s:o, s:I, s:b, s:I, "
-        "s:s?, s:o, s:n}",
+        "{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:b, s:o, s:o, s:O, s:O, s:o, s:I, s:b, "
+        "s:I, s:s?, s:o, s:n}",
         "kernel", search->manifest->name, "dtype", asked->dtype, "arch", asked->device.arch,
         "shape", manifest_shape_to_json(search->manifest, asked->dims), "mode", asked->mode,
         "origin", origin_words[search->origin], "measured_on", search->measured_on,
-        "measured_shape", search->measured_shape, "same_gpu", is_same_gpu(search), "match",
-        match_json(search), "config", manifest_config_to_json(search->manifest, search->values),
-        "launches", search->launches, "buffers", search->buffers, "median_ns",
+        "measured_shape", search->measured_shape, "same_gpu", is_same_gpu(search), "shipped",
+        search->is_shipped, "match", match_json(search), "config",
+        manifest_config_to_json(search->manifest, search->values), "launches", search->launches,
+        "buffers", search->buffers, "median_ns",
         search->median_ns > 0 ? json_real(search->median_ns) : json_null(), "generation",
         (json_int_t)generation, "verified", search->origin != RESOLVE_DEFAULT, "sm",
         (json_int_t)asked->device.attributes[DEVICE_sm], "nvrtc", search->nvrtc, "expected_loss",

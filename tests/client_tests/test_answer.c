@@ -28,7 +28,7 @@ static const char full[] =
     "{'kind':'buffer','name':'C'}],'cluster':null,'cooperative':false}],"
     "'buffers':[{'name':'A','dtype':'f32','bytes':1024,'role':'in','zero_before':false},"
     "{'name':'C','dtype':'f32','bytes':0,'role':'inout','zero_before':true}],"
-    "'median_ns':2810.5,'generation':42,'verified':true,'sm':90,'nvrtc':'13.0',"
+    "'median_ns':2810.5,'generation':42,'verified':true,'shipped':true,'sm':90,'nvrtc':'13.0',"
     "'expected_loss':0.25,'min_driver':null,'match':{'name':true}}";
 
 /* From a text with ' for ". New. */
@@ -63,7 +63,7 @@ static void the_head_is_read_back(void **state)
     make(full, &answer);
     tune_answer_info(&answer, &info);
     assert_int_equal(info.origin, TUNE_NEAR);
-    assert_true(info.same_gpu && info.is_verified && !answer.is_offline);
+    assert_true(info.same_gpu && info.is_verified && info.is_shipped && !answer.is_offline);
     assert_true(info.median_ns == 2810.5 && info.expected_loss == 0.25);
     assert_int_equal(info.generation, 42);
     assert_int_equal(info.sm, 90);
@@ -93,7 +93,7 @@ static void what_is_not_known_is_said_so(void **state)
     tune_answer_info(&answer, &info);
     assert_int_equal(info.origin, TUNE_DEFAULT);
     assert_true(info.median_ns == 0 && info.expected_loss < 0);
-    assert_true(!info.same_gpu && !info.is_verified);
+    assert_true(!info.same_gpu && !info.is_verified && !info.is_shipped);
     assert_string_equal(info.measured_on, "");
     assert_string_equal(info.measured_shape, "");
 }

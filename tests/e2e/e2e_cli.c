@@ -89,7 +89,7 @@ static void the_json_of_a_sweep_has_its_agreed_fields(void)
 static void the_json_of_get_and_records_has_its_agreed_fields(void)
 {
     static const char *const get_fields[] = {"kernel", "dtype", "arch", "shape.N", "origin",
-        "measured_on", "same_gpu", "config.TAG", "launches", "buffers", "expected_loss",
+        "measured_on", "same_gpu", "shipped", "config.TAG", "launches", "buffers", "expected_loss",
         "median_ns", "generation", "verified", "sm", "nvrtc", "min_driver"};
     static const char *const row_fields[] = {"kernel", "dtype", "arch", "shape", "config",
         "outcome", "median_ns", "samples_ns", "device", "driver", "nvrtc", "time", "host"};
