@@ -432,10 +432,10 @@ class Daemon:
         self.write("scenario.json", json.dumps({"device": self.device, "nvrtc": {"version": [13, 0], "archs": [arch]},
                                                 "state": self.folder + "/state", "rules": list(rules), **more}))
 
-    def write_tiny(self, name="tiny", tags=4, shapes=(64,), params=(), top=""):
+    def write_tiny(self, name="tiny", tags=4, shapes=(64,), params=(), body=""):
         """A kernel y = x + 1, quick to compile, each of whose TAGs is code of its own. params: further ones as
-        (name, values)."""
-        manifest, source = tiny_kernel(name, tags, shapes, params, top)
+        (name, values). body: C at the end of the kernel; sees x, y, i, n and the params."""
+        manifest, source = tiny_kernel(name, tags, shapes, params, body)
         self.write("plugins/%s/%s.json" % (name, name), json.dumps(manifest))
         self.write("plugins/%s/%s.cu" % (name, name), source)
 
@@ -564,7 +564,7 @@ class Daemon:
         return texts
 
 
-def tiny_kernel(name, tags, shapes, params, top):
+def tiny_kernel(name, tags, shapes, params, body):
     """Manifest and source."""
     buffers = [{"name": "x", "dtype": "f32", "count": "N", "fill": "uniform", "role": "in"},
                {"name": "y", "dtype": "f32", "count": "N", "role": "out"}]
@@ -585,13 +585,12 @@ def tiny_kernel(name, tags, shapes, params, top):
         "checks": [{"buffer": "y", "reference": "y_ref", "derivation": "one addition, correctly rounded",
                     "tolerance": {"factor": 0, "unit": "exact"}}],
         "default": {param["name"]: param["values"][0] for param in listed}, "flops": "N", "bytes": "8 * N"}
-    return manifest, TINY_SOURCE % top
+    return manifest, TINY_SOURCE % body
 
 
 TINY_SOURCE = """#ifndef TAG
 #define TAG 0
 #endif
-%s
 #if TUNE_REFERENCE
 extern "C" __global__ void reference(const float *x, float *y, long long n)
 #else
@@ -604,6 +603,7 @@ extern "C" __global__ void tiny(const float *x, float *y, long long n)
 #if !TUNE_REFERENCE
     if (n < -TAG)
         y[0] = TAG; // never: makes each TAG code of its own
+    %s
 #endif
 }
 """
