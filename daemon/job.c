@@ -220,6 +220,7 @@ static void start_shape(struct job *job)
     struct tuning_callbacks callbacks = {on_progress, on_tuned, job};
     size_t shape = json_array_size(job->results);
     job->spec.device_count = job->device_count;
+    job->spec.is_local = job->is_local || job->is_background;
     memcpy(job->spec.devices, job->devices, sizeof job->spec.devices);
     memcpy(job->spec.dims, job->shapes[shape], sizeof job->spec.dims);
     job->tuning = tuning_start(&job->jobs->deps, &job->spec, &callbacks);
@@ -279,12 +280,21 @@ static bool is_idle(const struct jobs *jobs, size_t device)
     return callbacks->is_idle == NULL || callbacks->is_idle(device, callbacks->context);
 }
 
+/* Whether one that the job could take works for another machine. It is asked back, unless the job
+ * can wait. */
+static bool is_lent(const struct job *job, size_t device)
+{
+    const struct jobs_callbacks *callbacks = &job->jobs->callbacks;
+    return callbacks->is_lent != NULL &&
+           callbacks->is_lent(device, !job->is_background, callbacks->context);
+}
+
 /* A free device for the job; -1 without *err: wait; -1 with *err: there will be none. */
 static int choose_devices(struct job *job, struct tune_error *err)
 {
     struct sched *sched = job->jobs->deps.sched;
     const json_t *asked = json_object_get(job->request, "device");
-    bool is_known = false, is_taken = false;
+    bool is_known = false, is_taken = false, is_coming = false;
     job->device_count = 0;
     const char *reason = "", *why;
     for (size_t i = 0; i < sched_device_count(sched); i++) {
@@ -296,13 +306,17 @@ static int choose_devices(struct job *job, struct tune_error *err)
         } else if (device_is_taken(job->jobs, i) ||
                    (job->is_background && !is_idle(job->jobs, i))) {
             is_taken = true;
+        } else if (is_lent(job, i)) {
+            is_coming = true;
         } else if (may_join(job, i)) {
             job->devices[job->device_count++] = i;
         }
     }
+    if (is_coming && !job->is_background)
+        job->device_count = 0; /* in a moment it begins on all of them */
     if (job->device_count > 0)
         return 0;
-    if (is_taken)
+    if (is_taken || is_coming)
         return -1;
     if (is_known)
         return tune_fail(err, TUNE_ENODEVICE, "the device is offline: %s", reason);
@@ -406,8 +420,9 @@ static void make_id(struct job *job)
     clock_gettime(CLOCK_REALTIME, &now);
     job->created_unix_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     do {
-        snprintf(job->id, sizeof job->id, "j-%llx-%02llx", (unsigned long long)job->created_unix_ms,
-            (unsigned long long)(job_random_seed() & 0xff));
+        /* Unique among the machines of a fleet, whose rows lie under the same keys. */
+        snprintf(job->id, sizeof job->id, "j-%llx-%08llx", (unsigned long long)job->created_unix_ms,
+            (unsigned long long)(job_random_seed() & UINT32_MAX));
     } while (jobs_find(job->jobs, job->id) != NULL);
 }
 
@@ -566,6 +581,18 @@ bool jobs_is_active(const struct jobs *jobs, const char *id)
 {
     const struct job *job = jobs_find(jobs, id);
     return job != NULL && is_active_to_others(job);
+}
+
+bool jobs_leave_free(const struct jobs *jobs, size_t device)
+{
+    if (device_is_taken(jobs, device))
+        return false;
+    const struct device_info *info = sched_device(jobs->deps.sched, device);
+    for (const struct job *job = jobs->first; job != NULL; job = job->next)
+        if (job->state == JOB_QUEUED && !job->is_background &&
+            is_asked_device(json_object_get(job->request, "device"), info))
+            return false;
+    return true;
 }
 
 size_t jobs_active_count(const struct jobs *jobs)

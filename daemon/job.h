@@ -34,6 +34,9 @@ struct jobs_callbacks {
     /* Whether a background sweep may begin on a device that no sweep of ours uses. no: jobs_kick is
      * called when that may have changed. NULL: always. */
     bool (*is_idle)(size_t device, void *context);
+    /* Whether the device works for another machine. is_wanted: a sweep of ours could begin on it,
+     * so it is to be freed; jobs_kick is called when it is. NULL: never. */
+    bool (*is_lent)(size_t device, bool is_wanted, void *context);
     /* "progress" or "done", with params as the protocol has them (borrowed), for watchers of `job`.
      */
     void (*on_event)(const char *method, json_t *params, const char *job, void *context);
@@ -84,6 +87,8 @@ int jobs_cancel(struct jobs *jobs, const char *job, uid_t asker, struct tune_err
 json_t *jobs_to_json(const struct jobs *jobs, const char *job, struct tune_error *err);
 /* Whether its end is still to be told. */
 bool jobs_is_active(const struct jobs *jobs, const char *job);
+/* Whether none of ours runs on it, nor, those in the background aside, waits for it. */
+bool jobs_leave_free(const struct jobs *jobs, size_t device);
 size_t jobs_active_count(const struct jobs *jobs);
 
 #endif

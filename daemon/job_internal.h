@@ -23,7 +23,7 @@ struct job {
     int64_t (*shapes)[MANIFEST_MAX_DIMS];
     struct tuning_spec spec; /* for the shape that runs */
     bool shapes_are_given;
-    bool is_background;
+    bool is_background, is_local;
     /* running */
     struct tuning *tuning;
     size_t device_count; /* the devices it has, all of one model */

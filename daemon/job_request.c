@@ -10,7 +10,7 @@
 #include <sys/random.h>
 
 static const char *const sweep_keys[] = {"kernel", "shapes", "dtype", "mode", "strategy", "budget",
-    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", "background", NULL};
+    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", "background", "local", NULL};
 
 static int parse_shapes(struct job *job, struct tune_error *err)
 {
@@ -138,6 +138,7 @@ int job_parse(struct job *job, struct tune_error *err)
         proto_int_opt(job->request, "seed", 0, INT64_MAX, &seed, err) ||
         proto_int_opt(job->request, "deadline_ms", 10, 600000, &deadline_ms, err) ||
         proto_bool_opt(job->request, "background", &job->is_background, err) ||
+        proto_bool_opt(job->request, "local", &job->is_local, err) ||
         proto_bool_opt(job->request, "nvrtc_cache", &nvrtc_cache, err))
         return -1;
     json_object_set_new(job->request, "seed", json_integer(seed));

@@ -107,9 +107,25 @@ static int compare_created(const void *left, const void *right)
     return (a->created_unix_ms > b->created_unix_ms) - (a->created_unix_ms < b->created_unix_ms);
 }
 
+/* "mark/JOB/DEVICE": what a device was measuring when the last daemon ended. Only a job that goes
+ * on reads it; that of another machine's job, which we helped, would stay for ever. */
+static int on_mark(const char *name, const void *bytes, size_t count, void *context)
+{
+    struct jobs *jobs = context;
+    char id[JOB_ID_BYTES];
+    (void)bytes, (void)count;
+    const char *begin = name + strlen("mark/");
+    snprintf(id, sizeof id, "%.*s", (int)strcspn(begin, "/"), begin);
+    const struct job *job = jobs_find(jobs, id);
+    if (job == NULL || !job_is_active(job))
+        tuning_db_batch_job(writer_batch(jobs->deps.writer), name, NULL, 0);
+    return 0;
+}
+
 int jobs_load(struct jobs *jobs, struct tune_error *err)
 {
-    if (tuning_db_walk_jobs(jobs->deps.db, "job/", on_stored_job, jobs, err))
+    if (tuning_db_walk_jobs(jobs->deps.db, "job/", on_stored_job, jobs, err) ||
+        tuning_db_walk_jobs(jobs->deps.db, "mark/", on_mark, jobs, err))
         return -1;
     size_t count = 0;
     for (struct job *job = jobs->first; job != NULL; job = job->next)

@@ -13,10 +13,10 @@
 
 /* --- the state machine ------------------------------------------------------------------------ */
 
-static bool is_waiting(const struct tuning *tuning)
+static bool is_at_work(const struct tuning *tuning)
 {
     return tuning->compiling > 0 || tuning->following > 0 || tuning->ready.count > 0 ||
-           lanes_are_busy(tuning) || tuning->committing.count > 0;
+           tuning->returned.count > 0 || lanes_are_busy(tuning) || tuning->committing.count > 0;
 }
 
 /* How far proposals may run ahead of measurements, and of the disk: candidates that fail before
@@ -24,14 +24,16 @@ static bool is_waiting(const struct tuning *tuning)
  * where nearly all are over a limit (run: 1.5 s without an answer to anybody). A search that learns
  * chooses the worse the more is still out (on ten gemm shapes: 6 evaluations until 5 % of the best
  * one by one, 9 with 16 out, 11 with 30), so it keeps the compilers and the devices busy and no
- * more; a cached image is there at once. */
+ * more; a cached image is there at once. What others could measure is not heaped up here. */
 static bool has_room(const struct tuning *tuning)
 {
     size_t workers = tuning->deps.compile_workers;
     if (tuning->committing.count >= TUNING_COMMITTING_MAX)
         return false;
-    if (!search_learns(tuning->search))
-        return tuning->compiling < 2 * workers && tuning->ready.count < TUNING_READY_MAX;
+    if (!search_learns(tuning->search)) {
+        size_t ready = remote_is_possible(tuning) ? 2 * tuning->lane_count : TUNING_READY_MAX;
+        return tuning->compiling < 2 * workers && tuning->ready.count < ready;
+    }
     size_t compiles = tuning->last_was_cached ? tuning->lane_count : workers + 1;
     return tuning->compiling < compiles && tuning->ready.count <= tuning->lane_count;
 }
@@ -42,9 +44,20 @@ static bool may_propose(const struct tuning *tuning)
            tuning->error.code == TUNE_OK && has_room(tuning);
 }
 
+bool tuning_next(struct tuning *tuning, size_t *index)
+{
+    if (tuning->search_is_done)
+        return false;
+    enum search_step step = search_next(tuning->search, index);
+    tuning->search_is_done = step == SEARCH_DONE;
+    return step == SEARCH_PROPOSED;
+}
+
 static void propose(struct tuning *tuning)
 {
     size_t index;
+    while (tuning->returned.count > 0 && has_room(tuning))
+        candidate_compile(candidate_queue_pop(&tuning->returned));
     if (!tuning->default_is_proposed && may_propose(tuning)) {
         tuning->default_is_proposed = true;
         if (tuning->default_index != SIZE_MAX) {
@@ -59,14 +72,8 @@ static void propose(struct tuning *tuning)
         search_mark_tried(tuning->search, index);
         candidate_begin(tuning, index);
     }
-    while (may_propose(tuning)) {
-        enum search_step step = search_next(tuning->search, &index);
-        if (step == SEARCH_DONE)
-            tuning->search_is_done = true;
-        if (step != SEARCH_PROPOSED)
-            return;
+    while (may_propose(tuning) && tuning_next(tuning, &index))
         candidate_begin(tuning, index);
-    }
 }
 
 /* The search ends before its time: what was not measured is dropped. */
@@ -83,6 +90,9 @@ static void drop_unmeasured(struct tuning *tuning)
     }
     while (candidate_queue_pop(&tuning->ready) != NULL)
         continue;
+    while (candidate_queue_pop(&tuning->returned) != NULL)
+        continue;
+    remote_drop(tuning);
     tuning->compiling = tuning->following = 0;
 }
 
@@ -95,6 +105,14 @@ static void cancel_running(struct tuning *tuning)
         tuning_add_mark(&tuning->lanes[i]);
     }
     tuning->confirm_is_sent = false;
+}
+
+static void begin_confirmation(struct tuning *tuning)
+{
+    tuning->state = STATE_CONFIRMING;
+    tuning->confirm_started_ns = uv_hrtime();
+    tuning_report(tuning, "confirming");
+    tuning_confirm(tuning);
 }
 
 void tuning_pump(struct tuning *tuning)
@@ -110,13 +128,14 @@ void tuning_pump(struct tuning *tuning)
         return;
     }
     propose(tuning);
+    remote_offer(tuning);
     lanes_measure(tuning);
-    if (!tuning->search_is_done || is_waiting(tuning) || lanes_control_at_the_end(tuning))
+    if (is_at_work(tuning))
         return;
-    tuning->state = STATE_CONFIRMING;
-    tuning->confirm_started_ns = uv_hrtime();
-    tuning_report(tuning, "confirming");
-    tuning_confirm(tuning);
+    if (tuning->batch_count > 0)
+        remote_take_back(tuning);
+    else if (tuning->search_is_done && !lanes_control_at_the_end(tuning))
+        begin_confirmation(tuning);
 }
 
 void tuning_message(struct tuning *tuning, const char *format, ...)
@@ -180,10 +199,14 @@ static void free_tuning(struct tuning *tuning)
     free(tuning->run_search);
     free(tuning->run_again);
     free(tuning->run_confirm);
+    for (size_t i = 0; i < tuning->help_config_count; i++)
+        free(tuning->help_configs[i]);
+    free(tuning->help_configs);
+    free(tuning->help_indices);
     free(tuning);
 }
 
-static void release(struct tuning *tuning)
+void tuning_release(struct tuning *tuning)
 {
     if (--tuning->outstanding == 0)
         free_tuning(tuning);
@@ -191,12 +214,13 @@ static void release(struct tuning *tuning)
 
 static void on_handle_closed(uv_handle_t *handle)
 {
-    release(handle->data);
+    tuning_release(handle->data);
 }
 
 /* Cuts every tie to the rest of the daemon; memory goes when the handles are closed. */
 static void detach(struct tuning *tuning)
 {
+    remote_drop(tuning);
     lanes_leave(tuning);
     image_cancel(tuning->deps.images, tuning);
     for (size_t i = 0; i < tuning->candidate_count; i++)
@@ -206,6 +230,7 @@ static void detach(struct tuning *tuning)
         writer_forget(tuning->deps.writer, &tuning->lanes[i]);
     uv_close((uv_handle_t *)&tuning->timer, on_handle_closed);
     uv_close((uv_handle_t *)&tuning->turn, on_handle_closed);
+    uv_close((uv_handle_t *)&tuning->patience, on_handle_closed);
 }
 
 void tuning_over(struct tuning *tuning, enum tuning_end end)
@@ -247,6 +272,21 @@ static void choose_strategy(struct tuning *tuning)
     tuning->budget_evals = evals ? evals : SIZE_MAX;
 }
 
+static void create_search(struct tuning *tuning)
+{
+    if (tuning->is_helping) {
+        tuning->default_is_proposed = true;
+        tuning->search =
+            search_create_listed(tuning->space, tuning->help_indices, tuning->help_count);
+        return;
+    }
+    choose_strategy(tuning);
+    if (strcmp(tuning->strategy, "exhaustive") == 0)
+        tuning->prior_count = 0;
+    tuning->search = search_create(
+        tuning->strategy, tuning->space, tuning->seed, tuning->budget_evals, &tuning->error);
+}
+
 static void read_on_pool(uv_work_t *work)
 {
     struct tuning *tuning = work->data;
@@ -260,7 +300,7 @@ static void on_read(uv_work_t *work, int status)
     struct tuning *tuning = work->data;
     (void)status;
     if (tuning->is_abandoned) {
-        release(tuning);
+        tuning_release(tuning);
         return;
     }
     tuning->outstanding--;
@@ -271,11 +311,7 @@ static void on_read(uv_work_t *work, int status)
         return;
     }
     tuning->default_index = space_default(tuning->space);
-    choose_strategy(tuning);
-    if (strcmp(tuning->strategy, "exhaustive") == 0)
-        tuning->prior_count = 0;
-    tuning->search = search_create(
-        tuning->strategy, tuning->space, tuning->seed, tuning->budget_evals, &tuning->error);
+    create_search(tuning);
     if (tuning->search != NULL && tuning->guesses != NULL)
         search_guess(tuning->search, tuning->guesses);
     free(tuning->guesses);
@@ -295,6 +331,20 @@ static void on_read(uv_work_t *work, int status)
             drop_unmeasured(tuning);
     }
     tuning_pump(tuning);
+}
+
+static void copy_help(struct tuning *tuning, const struct tuning_help *help)
+{
+    tuning->is_helping = help->count > 0;
+    if (!tuning->is_helping)
+        return;
+    tuning->help_configs = xcalloc(help->count, sizeof *tuning->help_configs);
+    tuning->help_indices = xcalloc(help->count, sizeof *tuning->help_indices);
+    for (size_t i = 0; i < help->count; i++)
+        tuning->help_configs[i] = xstrdup(help->configs[i]);
+    tuning->help_config_count = help->count;
+    tuning->help_best_ns = help->best_ns;
+    snprintf(tuning->method, sizeof tuning->method, "%s", help->method);
 }
 
 static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
@@ -328,6 +378,9 @@ static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
     tuning->input_seed = spec->input_seed;
     tuning->deadline_ms = spec->deadline_ms;
     tuning->prior = spec->prior;
+    tuning->is_local = spec->is_local;
+    copy_help(tuning, &spec->help);
+    remote_begin(tuning);
     tuning->key = (struct record_key){
         .kernel = tuning->manifest->name,
         .fingerprint = tuning->plugin->fingerprint,
@@ -349,11 +402,13 @@ struct tuning *tuning_start(const struct tuning_deps *deps, const struct tuning_
     tuning->default_index = SIZE_MAX;
     candidate_queue_init(&tuning->ready);
     candidate_queue_init(&tuning->committing);
+    candidate_queue_init(&tuning->returned);
     copy_spec(tuning, spec);
     uv_timer_init(deps->loop, &tuning->timer);
     uv_async_init(deps->loop, &tuning->turn, on_turn);
-    tuning->timer.data = tuning->turn.data = tuning->work.data = tuning;
-    tuning->outstanding = 3;
+    uv_timer_init(deps->loop, &tuning->patience);
+    tuning->timer.data = tuning->turn.data = tuning->work.data = tuning->patience.data = tuning;
+    tuning->outstanding = 4;
     uv_queue_work(deps->loop, &tuning->work, read_on_pool, on_read);
     return tuning;
 }

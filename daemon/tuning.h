@@ -11,6 +11,9 @@
  * launch: a candidate that takes the whole daemon down is counted as one attempt after the restart.
  *  - A lane is a device that measures candidates of this tuning, one at a time. All lanes are GPUs
  * of one model; a lane whose device goes out of use gives its candidate back to the others.
+ *  - Where there is a fleet, part of the proposals goes to other machines with the same model, in
+ * batches (tuning_fleet.c). Their rows come back through the database; what has none is measured
+ * here, so that a sweep ends whatever becomes of the others. Finalists are confirmed here.
  *  - The measuring method is chosen from the default, which goes first, and held for all.
  *  - Two candidates with equal image and launches are one: the second follows the first and gets
  * its result.
@@ -21,7 +24,8 @@
  * whatever can be started. tuning.c is that state machine; tuning_candidate.c takes a candidate
  * from proposal to row, tuning_compile.c gets images, tuning_measure.c runs the lanes, tuning_row.c
  * writes rows, tuning_history.c reads earlier ones, tuning_prior.c says where to begin,
- * tuning_belief.c what to believe, tuning_confirm.c confirms, tuning_result.c tells. */
+ * tuning_belief.c what to believe, tuning_fleet.c asks other machines, tuning_confirm.c confirms,
+ * tuning_result.c tells. */
 #ifndef TUNE_TUNING_H
 #define TUNE_TUNING_H
 
@@ -47,6 +51,10 @@
 #define TUNING_PRIOR_NEAR 1u   /* winners of near shapes and other architectures */
 #define TUNING_PRIOR_STATIC 2u /* the best by the static estimate */
 
+#define TUNING_BATCH_MAX 64 /* candidates that are given to another machine at a time */
+#define TUNING_HELP_DEADLINE_MAX_MS                                                                \
+    60000 /* what another machine may ask for each; a sweep with a longer one stays at home */
+
 /* What all tunings share; borrowed. */
 struct tuning_deps {
     uv_loop_t *loop;
@@ -57,6 +65,17 @@ struct tuning_deps {
     const struct image_source *harness;
     unsigned compile_workers; /* of the scheduler */
     const char *host;
+    struct fleet *fleet; /* NULL: none */
+};
+
+/* Work for another machine: these configurations and no others, under the asker's key, method and
+ * run. No default beside them, no control, no confirmation. What is not of the space here is passed
+ * over. */
+struct tuning_help {
+    const char *const *configs; /* canonical texts; copied */
+    size_t count;               /* 0: this is a sweep of our own */
+    const char *method;
+    double best_ns; /* the asker's best so far; 0: none */
 };
 
 struct tuning_spec {
@@ -77,6 +96,8 @@ struct tuning_spec {
     bool no_nvrtc_cache;
     unsigned
         prior; /* TUNING_PRIOR_ bits: what the search begins with; an exhaustive one ignores it */
+    bool is_local; /* measure on this machine alone */
+    struct tuning_help help;
 };
 
 enum tuning_end { TUNING_DONE, TUNING_FAILED, TUNING_CANCELED };

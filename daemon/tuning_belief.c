@@ -103,7 +103,9 @@ void tuning_find_best(struct tuning *tuning)
 double tuning_best_ns_on(const struct lane *lane)
 {
     const struct candidate *best = lane->tuning->best;
-    return best ? best->hi_ns * level_ratio(lane->level_ns, best->level_ns) : 0;
+    double asked_ns = lane->tuning->help_best_ns;
+    double best_ns = best ? best->hi_ns * level_ratio(lane->level_ns, best->level_ns) : asked_ns;
+    return asked_ns > 0 && asked_ns < best_ns ? asked_ns : best_ns;
 }
 
 bool tuning_is_close(const struct candidate *candidate, double margin)
@@ -119,7 +121,7 @@ bool tuning_is_close(const struct candidate *candidate, double margin)
 void tuning_keep_control(struct lane *lane, const struct candidate *candidate)
 {
     struct tuning *tuning = lane->tuning;
-    if (tuning->control.package != NULL)
+    if (tuning->control.package != NULL || tuning->is_helping)
         return;
     tuning->control.package = json_incref(candidate->subject.package);
     tuning->control.launches = json_incref(candidate->subject.launches);

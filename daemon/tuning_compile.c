@@ -139,7 +139,8 @@ static bool take_known(struct candidate *candidate)
     return true;
 }
 
-static void compile_candidate(struct candidate *candidate)
+/* Its launches and buffers. False: there are none, and it has failed. */
+static bool plan_candidate(struct candidate *candidate)
 {
     struct tuning *tuning = candidate->tuning;
     struct tune_error err = {0};
@@ -153,9 +154,17 @@ static void compile_candidate(struct candidate *candidate)
         json_decref(launches);
         candidate_fail(
             candidate, err.code == TUNE_ELIMIT ? OUTCOME_OVER_LIMITS : OUTCOME_INVALID, err.text);
-        return;
+        return false;
     }
     candidate->subject.launches = bare_launches(launches);
+    return true;
+}
+
+void candidate_compile(struct candidate *candidate)
+{
+    struct tuning *tuning = candidate->tuning;
+    if (!plan_candidate(candidate))
+        return;
     candidate->state = CANDIDATE_COMPILING;
     tuning->compiling++;
     tuning_request_image(tuning, candidate, on_image, candidate);
@@ -165,13 +174,23 @@ void candidate_begin(struct tuning *tuning, size_t index)
 {
     struct candidate *candidate = candidate_add(tuning, index);
     if (!take_known(candidate))
-        compile_candidate(candidate);
+        candidate_compile(candidate);
+}
+
+struct candidate *candidate_begin_remote(struct tuning *tuning, size_t index)
+{
+    struct candidate *candidate = candidate_add(tuning, index);
+    if (take_known(candidate) || !plan_candidate(candidate))
+        return NULL;
+    candidate_drop_payload(candidate);
+    candidate->state = CANDIDATE_REMOTE;
+    return candidate;
 }
 
 void tuning_begin_again(struct candidate *candidate)
 {
     candidate->is_again = true;
-    compile_candidate(candidate);
+    candidate_compile(candidate);
 }
 
 /* --- setup ------------------------------------------------------------------------------------ */

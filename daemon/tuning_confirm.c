@@ -297,7 +297,8 @@ void tuning_confirm(struct tuning *tuning)
 {
     if (tuning->state == STATE_PUBLISHING || tuning->confirm_is_sent || tuning->finalist_images > 0)
         return;
-    if (tuning->is_canceled || tuning->best == NULL || tuning->has_confirmed) {
+    if (tuning->is_canceled || tuning->best == NULL || tuning->has_confirmed ||
+        tuning->is_helping) {
         publish(tuning);
         return;
     }

@@ -1,6 +1,6 @@
-/* What earlier runs know: rows of this very run (the daemon was restarted), candidates that must
- * not be tried again, and the measuring method that this key is held to. Runs on a pool thread,
- * before anything else. */
+/* What earlier runs know: rows of this very run (the daemon was restarted, or another machine took
+ * part), candidates that must not be tried again, and the measuring method that this key is held
+ * to. Runs on a pool thread, before anything else. */
 #include "daemon/tuning_internal.h"
 
 #include "daemon/xmalloc.h"
@@ -36,14 +36,21 @@ static bool is_of_a_lane(const struct tuning *tuning, const char *uuid)
     return false;
 }
 
+bool tuning_is_of_run(const struct tuning *tuning, const struct sample *sample)
+{
+    return strcmp(sample->run, tuning->run_search) == 0 &&
+           strcmp(sample->gpu_name, tuning->device.name) == 0 &&
+           sample->sms == (uint32_t)tuning->device.attributes[DEVICE_sms];
+}
+
 static int on_sample(const struct sample *sample, void *context)
 {
     struct tuning *tuning = context;
-    if (!is_of_a_lane(tuning, sample->gpu_uuid))
+    bool is_this_run = tuning_is_of_run(tuning, sample);
+    if (!is_this_run && !is_of_a_lane(tuning, sample->gpu_uuid))
         return 0;
     if (sample->outcome == OUTCOME_OK && tuning->method[0] == '\0')
         snprintf(tuning->method, sizeof tuning->method, "%s", sample->method);
-    bool is_this_run = strcmp(sample->run, tuning->run_search) == 0;
     bool is_bad = sample->is_final &&
                   (sample->outcome == OUTCOME_CRASHED || sample->outcome == OUTCOME_TIMEOUT);
     if (!is_this_run && !is_bad)
@@ -69,7 +76,9 @@ static int compare_known(const void *left, const void *right)
     const struct known *a = left, *b = right;
     if (a->index != b->index)
         return a->index < b->index ? -1 : 1;
-    return (int)b->is_this_run - (int)a->is_this_run;
+    if (a->is_this_run != b->is_this_run)
+        return a->is_this_run ? -1 : 1;
+    return (int)b->is_final - (int)a->is_final; /* several machines may have tried it */
 }
 
 /* The mark "ATTEMPTS CONFIG": what a lane was measuring when the last daemon ended, and how often
@@ -122,6 +131,11 @@ void tuning_read_history(struct tuning *tuning)
     snprintf(marks, sizeof marks, "mark/%s/", tuning->job);
     if (tuning_db_walk_jobs(tuning->deps.db, marks, on_mark, tuning, &tuning->error))
         return;
+    for (size_t i = 0; i < tuning->help_config_count; i++) {
+        size_t index = index_of_text(tuning, tuning->help_configs[i]);
+        if (index != SIZE_MAX)
+            tuning->help_indices[tuning->help_count++] = index;
+    }
     if (tuning->known_count > 0)
         qsort(tuning->known, tuning->known_count, sizeof *tuning->known, compare_known);
 }

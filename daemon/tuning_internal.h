@@ -2,6 +2,7 @@
 #ifndef TUNE_TUNING_INTERNAL_H
 #define TUNE_TUNING_INTERNAL_H
 
+#include "daemon/fleet/fleet.h"
 #include "daemon/search/search.h"
 #include "daemon/tuning.h"
 
@@ -16,6 +17,7 @@ enum tuning_state {
 };
 
 enum candidate_state {
+    CANDIDATE_REMOTE, /* in a batch for another machine, or back from there without a result */
     CANDIDATE_COMPILING,
     CANDIDATE_FOLLOWING, /* waits for its equal */
     CANDIDATE_READY,
@@ -134,6 +136,22 @@ struct tuning {
     struct subject control; /* tuning_belief.c */
     size_t refused;
 
+    /* Other machines (tuning_fleet.c). */
+    bool is_local;
+    char target[FLEET_TARGET_BYTES];
+    struct batch *batches;           /* out, or being read; the newest first */
+    struct candidate_queue returned; /* to be measured here after all */
+    uv_timer_t patience;             /* with batches that the search waits for */
+    size_t batch_count, offered, remote_evaluations, most_helpers, benched;
+    unsigned useless_batches; /* in a row that brought nothing */
+
+    /* Work for another machine. */
+    bool is_helping;
+    char **help_configs;
+    size_t *help_indices; /* of those that are of the space */
+    size_t help_config_count, help_count;
+    double help_best_ns;
+
     /* confirmation */
     struct candidate *finalists[TUNING_CONFIRM_MAX + 1];
     size_t finalist_count, finalist_images;
@@ -161,6 +179,10 @@ struct row {
 
 /* tuning.c: the state machine. */
 void tuning_pump(struct tuning *tuning);
+/* The next configuration that the search proposes. False: none now. */
+bool tuning_next(struct tuning *tuning, size_t *index);
+/* Pool work or a handle that kept the memory has ended. */
+void tuning_release(struct tuning *tuning);
 void tuning_fail(struct tuning *tuning, enum tune_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void tuning_over(struct tuning *tuning, enum tuning_end end);
@@ -199,6 +221,10 @@ void lanes_leave(struct tuning *tuning);
 
 /* tuning_compile.c */
 void candidate_begin(struct tuning *tuning, size_t index);
+/* A candidate for another machine, NULL where there is nothing to measure: its result is known or
+ * it cannot be launched. */
+struct candidate *candidate_begin_remote(struct tuning *tuning, size_t index);
+void candidate_compile(struct candidate *candidate);
 /* candidate NULL: the reference. */
 void tuning_request_image(struct tuning *tuning, const struct candidate *candidate,
     image_callback callback, void *context);
@@ -206,6 +232,8 @@ void tuning_request_parts(struct tuning *tuning); /* harness and reference */
 
 /* tuning_history.c: runs on a pool thread; reads the database, fills known, method, space. */
 void tuning_read_history(struct tuning *tuning);
+/* A row of this very run, measured on a GPU that ours may be compared with. */
+bool tuning_is_of_run(const struct tuning *tuning, const struct sample *sample);
 const struct known *tuning_known(const struct tuning *tuning, size_t index, bool this_run);
 
 /* tuning_prior.c: after it on the same thread; fills prior_list. */
@@ -239,6 +267,18 @@ bool tuning_control_is_due(const struct lane *lane, bool is_last);
 void tuning_take_control(struct lane *lane, const json_t *answer);
 /* tuning_compile.c: compiles (from the cache) and measures a counted candidate once more. */
 void tuning_begin_again(struct candidate *candidate);
+
+/* tuning_fleet.c */
+void remote_begin(struct tuning *tuning); /* its devices are known */
+/* Whether others may measure for this search now. */
+bool remote_is_possible(const struct tuning *tuning);
+/* Batches for those who wait, of what the search proposes next. */
+void remote_offer(struct tuning *tuning);
+/* There is nothing to do here: what nobody has begun comes back. */
+void remote_take_back(struct tuning *tuning);
+/* No result is wanted any more. */
+void remote_drop(struct tuning *tuning);
+json_t *remote_json(const struct tuning *tuning); /* new */
 
 /* tuning_confirm.c */
 void tuning_confirm(struct tuning *tuning); /* starts, or goes on with, the confirmation */

@@ -156,6 +156,7 @@ static void on_benched(const struct task_result *result, void *context)
     struct tuning *tuning = lane->tuning;
     struct candidate *candidate = lane->benching;
     lane->benching = NULL;
+    tuning->benched++;
     tuning->bench_busy_s += (double)(uv_hrtime() - lane->sent_ns) / 1e9;
     switch (result->end) {
     case TASK_ANSWERED:

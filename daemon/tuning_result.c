@@ -206,6 +206,8 @@ json_t *tuning_result(const struct tuning *tuning)
     json_object_set_new(result, "refused", json_integer((json_int_t)tuning->refused));
     json_object_set_new(result, "timing", timing_json(tuning));
     json_object_set_new(result, "prior", prior_json(tuning));
+    if (tuning->offered > 0)
+        json_object_set_new(result, "fleet", remote_json(tuning));
     add_rates(tuning, result, median_ns);
     return result;
 }

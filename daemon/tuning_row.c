@@ -134,7 +134,7 @@ void tuning_add_mark(struct lane *lane)
     struct tuning *tuning = lane->tuning;
     const struct candidate *candidate = lane->benching;
     char name[64];
-    snprintf(name, sizeof name, "mark/%s/%zu", tuning->job, (size_t)(lane - tuning->lanes));
+    snprintf(name, sizeof name, "mark/%s/%zu", tuning->job, lane->device_index);
     struct tuning_db_batch *batch = writer_batch(tuning->deps.writer);
     if (candidate == NULL) {
         tuning_db_batch_job(batch, name, NULL, 0);

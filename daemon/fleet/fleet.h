@@ -3,8 +3,8 @@
  * The LMDB of each machine stays its own and the only thing that answers read. With --fleet URL
  * every row that is stored here also enters an outbox in the same transaction; a link (link.c: one
  * thread, one connection) puts the outbox into the engine, reads the changes of the others, and
- * hands them to the writer together with the position that they reach, again in one transaction.
- * Without the engine all goes on as before and the outbox grows.
+ * stores them together with the position that they reach, again in one transaction. Without the
+ * engine all goes on as before and the outbox grows.
  *
  * After each (re)connection the two sides compare digests of their rows, bucket by bucket, and
  * mend what differs: that is also how a machine that joins late, an engine that was made anew and
@@ -14,26 +14,30 @@
 #ifndef TUNE_FLEET_H
 #define TUNE_FLEET_H
 
-#include "daemon/writer.h"
 #include "plugins/registry.h"
+#include "tuning_db/tuning_db.h"
 
 #include <jansson.h>
+#include <uv.h>
 
 struct fleet;
 
 struct fleet_deps {
     uv_loop_t *loop;
-    struct tuning_db *db;
-    struct writer *writer;
+    struct tuning_db *db; /* with has_outbox */
     const struct registry *registry;
     const char *host;
     const char *url;      /* "postgresql://..." or a libpq connection text */
     bool shares_emulated; /* rows of the arch `cpu` too */
+    size_t limit_bytes;   /* rows of others are taken until the database is so large */
 };
 
 /* Never blocks, also when the engine cannot be reached. NULL with TUNE_EINVAL when the URL is of no
  * engine that is built in. */
 struct fleet *fleet_create(const struct fleet_deps *deps, struct tune_error *err);
+/* What an operator runs in the engine where the daemons may not make their tables; NULL when this
+ * program was built without the fleet. */
+const char *fleet_schema(void);
 /* Interrupts the thread; on_stopped when all is gone. What is in the outbox stays there. */
 void fleet_stop(struct fleet *fleet, void (*on_stopped)(void *context), void *context);
 
@@ -42,14 +46,16 @@ void fleet_registry_changed(struct fleet *fleet);
 /* Something was committed to the outbox. Cheap; called after every commit of the writer. */
 void fleet_kick(struct fleet *fleet);
 
-/* New reference: {"url" (no password),"state","since_s","error","outbox","position","head",
- * "rows","lag_s","refused","nodes":[{"node","host","age_s","position"}]}. */
+/* New reference: {"url" (no password),"node","state","since_s","error","outbox","position","head",
+ * "rows" (there),"lag_s","sent","taken","refused" (since the start),"nodes":[{"node","host",
+ * "targets","age_s","position","is_this"}]}. */
 json_t *fleet_to_json(const struct fleet *fleet);
 const char *fleet_node(const struct fleet *fleet); /* 32 hex digits, kept in the database */
 
 /* --- sweeps: asking others -------------------------------------------------------------------- */
 
 /* "sm_90|NVIDIA H200|132": only GPUs of one model are compared in one sweep. */
+#define FLEET_TARGET_BYTES 160
 void fleet_target_text(
     const char *arch, const char *gpu_name, unsigned sms, char *text, size_t room);
 
@@ -64,8 +70,9 @@ enum fleet_task_end {
     FLEET_TASK_TAKEN_BACK, /* nobody has it or will have it: the asker does the work */
 };
 
-/* Offers a batch. on_end is called once, later, never inside this call. The payload is a new
- * reference that is taken. NULL when not connected. */
+/* Offers a batch. on_end is called once, later, never inside this call; the task is gone when it
+ * returns. The payload is a new reference that is taken. NULL when not connected, or when the
+ * payload is larger than ENGINE_PAYLOAD_LIMIT_BYTES (engine.h). */
 struct fleet_task *fleet_offer(struct fleet *fleet, const char *target, json_t *payload,
     void (*on_end)(struct fleet_task *task, enum fleet_task_end end, void *context),
     void *context);
@@ -75,7 +82,7 @@ struct fleet_task *fleet_offer(struct fleet *fleet, const char *target, json_t *
  * all. */
 void fleet_take_back(struct fleet_task *task);
 #define FLEET_TASK_PATIENCE_MS 15000
-/* No on_end any more; the engine forgets it when it can be reached. */
+/* No on_end any more, and the task is gone; the engine forgets it when it can be reached. */
 void fleet_withdraw(struct fleet_task *task);
 
 /* --- sweeps: helping others ------------------------------------------------------------------- */
@@ -96,6 +103,7 @@ struct fleet_helper {
     void *context;
 };
 
+/* Copied; NULL: no more leases are taken (those that are open are still owed their end). */
 void fleet_set_helper(struct fleet *fleet, const struct fleet_helper *helper);
 /* A device became free, or devices are known now. */
 void fleet_devices_changed(struct fleet *fleet, const char *const *all_targets);

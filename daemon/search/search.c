@@ -44,20 +44,58 @@ int search_check_name(const char *strategy, struct tune_error *err)
     return find(strategy, err) ? 0 : -1;
 }
 
+static struct search *make(
+    const struct search_strategy *strategy, const struct space *space, size_t budget)
+{
+    size_t count = space_count(space);
+    struct search *search = xcalloc(1, sizeof *search);
+    search->strategy = strategy;
+    search->budget = budget < count ? budget : count;
+    search->tried = xcalloc((count + 7) / 8, 1);
+    return search;
+}
+
 struct search *search_create(const char *strategy, const struct space *space, uint64_t seed,
     size_t budget, struct tune_error *err)
 {
     const struct search_strategy *found = find(strategy, err);
     if (found == NULL)
         return NULL;
-    size_t count = space_count(space);
-    struct search *search = xcalloc(1, sizeof *search);
-    search->strategy = found;
-    search->budget = budget < count ? budget : count;
-    search->tried = xcalloc((count + 7) / 8, 1);
+    struct search *search = make(found, space, budget);
     search->state = found->create(space, seed, search->budget);
     return search;
 }
+
+/* --- a list: not among the strategies to choose from ------------------------------------------ */
+
+struct listed {
+    size_t next, count;
+    size_t indices[];
+};
+
+static enum search_step next_listed(void *state, size_t *index)
+{
+    struct listed *listed = state;
+    if (listed->next == listed->count)
+        return SEARCH_DONE;
+    *index = listed->indices[listed->next++];
+    return SEARCH_PROPOSED;
+}
+
+struct search *search_create_listed(const struct space *space, const size_t *indices, size_t count)
+{
+    static const struct search_strategy strategy = {
+        .name = "listed", .next = next_listed, .destroy = free};
+    struct listed *listed = xcalloc(1, sizeof *listed + count * sizeof listed->indices[0]);
+    listed->count = count;
+    for (size_t i = 0; i < count; i++)
+        listed->indices[i] = indices[i];
+    struct search *search = make(&strategy, space, count);
+    search->state = listed;
+    return search;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
 
 void search_destroy(struct search *search)
 {

@@ -42,6 +42,8 @@ extern const struct search_strategy *const search_strategies[];
  * space is borrowed for the search's life. */
 struct search *search_create(const char *strategy, const struct space *space, uint64_t seed,
     size_t budget, struct tune_error *err);
+/* Proposes these configurations of the space and no others, in this order; copied. New. */
+struct search *search_create_listed(const struct space *space, const size_t *indices, size_t count);
 void search_destroy(struct search *search);
 
 /* Whether a strategy of that name exists; otherwise TUNE_EINVAL with the list. */
