@@ -25,6 +25,8 @@ const char config_help[] =
     "  --db DIR                the tuning database (default: $XDG_DATA_HOME/tunerd/db)\n"
     "  --plugins DIR           search kernels here first; may be given again (also "
     "TUNE_PLUGIN_PATH)\n"
+    "  --records DIR           records that came with the program (default: share/tunerd/records\n"
+    "                          where it is installed); an empty folder: none\n"
     "  --cuda DIR              look for libcuda and libnvrtc here first (also TUNE_CUDA_DIR)\n"
     "  --emulate               use the CPU emulator in place of a GPU (also TUNE_EMULATE=1)\n"
     "  --compile-workers N     compilers at a time (default: cores - 1)\n"
@@ -51,6 +53,7 @@ enum option_key {
     KEY_SOCKET,
     KEY_DB,
     KEY_PLUGINS,
+    KEY_RECORDS,
     KEY_CUDA,
     KEY_EMULATE,
     KEY_WORKERS,
@@ -76,6 +79,7 @@ static const struct option options[] = {
     {"socket", required_argument, NULL, KEY_SOCKET},
     {"db", required_argument, NULL, KEY_DB},
     {"plugins", required_argument, NULL, KEY_PLUGINS},
+    {"records", required_argument, NULL, KEY_RECORDS},
     {"cuda", required_argument, NULL, KEY_CUDA},
     {"emulate", no_argument, NULL, KEY_EMULATE},
     {"compile-workers", required_argument, NULL, KEY_WORKERS},
@@ -170,6 +174,9 @@ static int take_option(struct config *config, int key, const char *value, struct
         return 0;
     case KEY_PLUGINS:
         return add_folder(config, value, err);
+    case KEY_RECORDS:
+        replace(&config->records, value);
+        return 0;
     case KEY_CUDA:
         replace(&config->cuda, value);
         return 0;
@@ -302,6 +309,8 @@ static int find_parts(struct config *config, const char *prefix, struct tune_err
     if (!exists(config->data))
         return tune_fail(err, TUNE_ENOTFOUND,
             "the kernels are not found at %s: install the whole package", config->data);
+    if (config->records == NULL)
+        config->records = xasprintf("%s/records", config->data);
     return 0;
 }
 
@@ -487,6 +496,7 @@ void config_finish(struct config *config)
     free(config->log);
     free(config->worker);
     free(config->data);
+    free(config->records);
     free(config->cuda);
     free(config->devices);
     *config = (struct config){0};

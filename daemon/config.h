@@ -14,6 +14,7 @@ struct config {
     char *socket, *db, *log;
     char *worker;                          /* path of tune-worker */
     char *data;                            /* .../share/tunerd, holds plugins and kernels_src */
+    char *records;                         /* the folder of those that came with the program */
     char *plugins[CONFIG_FOLDERS_MAX + 1]; /* folders in search order, NULL-ended */
     size_t plugin_count;
     char *cuda;        /* searched first for libcuda and libnvrtc; NULL: none */

@@ -72,6 +72,7 @@ static void the_usual_needs_no_option(void **state)
     assert_int_equal(config.idle_exit_ms, 0);
     assert_null(config.devices);
     assert_null(config.cuda);
+    assert_non_null(strstr(config.records, "/share/tunerd/records"));
     assert_int_equal(config.plugin_count, 2);
     assert_string_equal(config.plugins[0], path_in("data/tunerd/plugins"));
     assert_null(config.plugins[2]);
