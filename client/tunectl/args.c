@@ -73,8 +73,8 @@ static bool next_element(const char **cursor, struct element *element)
         return false;
     *element = (struct element){.is_required = *at != '['};
     at += *at == '[';
-    element->is_option = strncmp(at, "--", 2) == 0;
-    size_t length = strcspn(at, " ]");
+    element->is_option = *at == '-';
+    size_t length = strcspn(at, " ].");
     snprintf(element->name, sizeof element->name, "%.*s", (int)length, at);
     at += length;
     /* The value's placeholder follows its option inside the same brackets, or after a blank. */
@@ -218,7 +218,7 @@ static int take_word(struct parser *parser, const char *word, struct tune_error 
     size_t room = 0;
     struct element element;
     for (const char *cursor = args->command->pattern; next_element(&cursor, &element);)
-        room += !element.is_option;
+        room += element.is_option ? 0 : element.is_repeatable ? (size_t)parser->argc : 1;
     if (args->operand_count >= room)
         return tune_fail(err, TUNE_EINVAL, "\"%s\" does not know what to do with \"%.60s\"",
             args->command->name, word);
@@ -246,8 +246,11 @@ static int check_required(const struct args *args, struct tune_error *err)
 int args_parse(struct args *args, int argc, char **argv, const struct command *commands,
     struct tune_error *err)
 {
-    *args = (struct args){.options = calloc((size_t)argc + 1, sizeof *args->options)};
-    if (args->options == NULL)
+    *args = (struct args){
+        .options = calloc((size_t)argc + 1, sizeof *args->options),
+        .operands = calloc((size_t)argc + 1, sizeof *args->operands),
+    };
+    if (args->options == NULL || args->operands == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for %d words", argc);
     struct parser parser = {args, commands, argc, 1, argv};
     bool only_operands = false;
@@ -273,6 +276,7 @@ void args_finish(struct args *args)
     for (size_t i = 0; i < args->option_count; i++)
         free((char *)args->options[i].name);
     free(args->options);
+    free(args->operands);
     *args = (struct args){0};
 }
 

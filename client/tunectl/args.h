@@ -2,8 +2,10 @@
  *
  * A pattern is what the help shows, and is read as the grammar too:
  *     KERNEL            an operand that must be given        [JOB]          one that may
+ *     FILE...           operands, one at least
  *     [--dtype T]       an option with a value               [--detach]     one without
  *     --shape DIMS      an option that must be given         [...]...       may be repeated
+ *     -o FILE           an option of one letter
  * Operands and options may stand in any order; `--name=value` is the same as `--name value`; `--`
  * ends the options. Nothing is abbreviated, so that a script does not break when a name is added.
  */
@@ -29,7 +31,7 @@ struct args {
     const struct command *command; /* NULL when none was named */
     bool wants_help, wants_version, is_json;
     const char *socket;
-    const char *operands[2];
+    const char **operands;
     size_t operand_count, option_count;
     struct args_option {
         const char *name, *value; /* value NULL for an option without one */
