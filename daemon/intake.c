@@ -203,6 +203,20 @@ static int check_work(const struct known *known, const struct sample *sample, co
 
 /* --- the verdict ------------------------------------------------------------------------------ */
 
+/* Its dims, from the one text that a shape has: another spelling would be another key. */
+static bool take_shape(const struct manifest *manifest, const char *text, int64_t *dims)
+{
+    if (manifest_shape_from_text(manifest, text, dims))
+        return false;
+    for (size_t i = 0; i < manifest->dim_count; i++)
+        if (dims[i] > MANIFEST_MAX_DIM)
+            return false;
+    char *canonical = manifest_shape_text(manifest, dims);
+    bool is_canonical = strcmp(canonical, text) == 0;
+    free(canonical);
+    return is_canonical;
+}
+
 static int check_row(
     const struct known *known, const struct sample *sample, struct tune_error *reason)
 {
@@ -211,7 +225,7 @@ static int check_row(
     if (!manifest_has_dtype(manifest, sample->key.dtype))
         return tune_fail(
             reason, TUNE_EINVAL, "%s has no dtype \"%.20s\"", manifest->name, sample->key.dtype);
-    if (manifest_shape_from_text(manifest, sample->key.shape, dims))
+    if (!take_shape(manifest, sample->key.shape, dims))
         return tune_fail(
             reason, TUNE_EINVAL, "\"%.100s\" is no shape of %s", sample->key.shape, manifest->name);
     return check_config(known, sample, dims, reason) || check_work(known, sample, dims, reason) ? -1
