@@ -274,6 +274,7 @@ static void sample_fields(struct codec *codec, struct sample *sample)
     field_u64(codec, &sample->seed);
     field_double(codec, &sample->max_error);
     field_u32(codec, &sample->sms);
+    field_string(codec, &sample->extra);
 }
 
 static void best_fields(struct codec *codec, struct best *best)

@@ -51,7 +51,8 @@ static struct sample full_sample(void)
         .temperature_c = 40,
         .throttle_reasons = UINT64_MAX,
         .seed = 0x123456789abcdef0u,
-        .max_error = 0.125};
+        .max_error = 0.125,
+        .extra = "{\"later\":1}"};
 }
 
 static struct best full_best(void)
@@ -187,8 +188,8 @@ static void the_bytes_of_a_record_stay_what_they_were(void **state)
     struct best best = full_best();
     size_t length;
     void *bytes = sample_encode(&sample, &length);
-    assert_int_equal(length, 364);
-    assert_true(XXH3_64bits(bytes, length) == 0xa886e510f1385907u);
+    assert_int_equal(length, 380);
+    assert_true(XXH3_64bits(bytes, length) == 0x2415a63c822c1024u);
     free(bytes);
     bytes = best_encode(&best, &length);
     assert_int_equal(length, 223);
@@ -285,7 +286,13 @@ static void fields_that_an_older_program_did_not_write_are_zero(void **state)
     struct sample in = full_sample(), out;
     size_t length;
     uint8_t *bytes = sample_encode(&in, &length);
-    reseal(bytes, length - 4); /* without sms */
+    length -= 4 + strlen(in.extra) + 1;
+    reseal(bytes, length);
+    assert_int_equal(sample_decode(bytes, length, &out, NULL), 0);
+    assert_string_equal(out.extra, "");
+    assert_int_equal(out.sms, in.sms);
+    sample_finish(&out);
+    reseal(bytes, length - 4); /* without sms too */
     assert_int_equal(sample_decode(bytes, length - 4, &out, NULL), 0);
     assert_int_equal(out.sms, 0);
     assert_true(out.max_error == in.max_error);
