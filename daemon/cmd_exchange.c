@@ -49,78 +49,77 @@ static int parse_cursor(const char *text, uint8_t id[TUNING_DB_ID_BYTES], struct
 
 /* --- export: one page, on the pool ------------------------------------------------------------ */
 
-struct export
-{
+struct page {
     uv_work_t work;
     struct request *request;
     struct tuning_db *db;
     const char *kernel, *arch; /* NULL: any; borrowed from the request */
     bool is_best, is_anonymous;
     struct tuning_db_place place;
-    size_t scanned, rows;
+    size_t scanned, rows, measured; /* measured: of the rows, those with a time */
     char *text;
     size_t length, room;
     struct tune_error err;
 };
 
-static bool is_wanted(const struct export *export, const struct record_key *key)
+static bool is_wanted(const struct page *page, const struct record_key *key)
 {
-    if (export->kernel != NULL && strcmp(key->kernel, export->kernel) != 0)
+    if (page->kernel != NULL && strcmp(key->kernel, page->kernel) != 0)
         return false;
     /* Rows of the emulated device leave a machine only by name. */
-    return export->arch != NULL ? strcmp(key->arch, export->arch) == 0
-                                : strcmp(key->arch, "cpu") != 0;
+    return page->arch != NULL ? strcmp(key->arch, page->arch) == 0 : strcmp(key->arch, "cpu") != 0;
 }
 
-static bool is_full(const struct export *export)
+static bool is_full(const struct page *page)
 {
-    return export->length >= EXPORT_PAGE_BYTES || export->scanned >= EXPORT_SCAN_MAX;
+    return page->length >= EXPORT_PAGE_BYTES || page->scanned >= EXPORT_SCAN_MAX;
 }
 
-static void add_text(struct export *export, const char *line, size_t length)
+static void add_text(struct page *page, const char *line, size_t length)
 {
-    if (export->length + length + 2 > export->room) {
-        export->room = 2 * (export->length + length + 2);
-        export->text = xrealloc(export->text, export->room);
+    if (page->length + length + 2 > page->room) {
+        page->room = 2 * (page->length + length + 2);
+        page->text = xrealloc(page->text, page->room);
     }
-    memcpy(export->text + export->length, line, length);
-    memcpy(export->text + export->length + length, "\n", 2);
-    export->length += length + 1;
+    memcpy(page->text + page->length, line, length);
+    memcpy(page->text + page->length + length, "\n", 2);
+    page->length += length + 1;
 }
 
 /* A row that cannot be said in a line (it was damaged, or stored by hand) is passed over. */
-static void add_line(struct export *export, const struct sample *sample)
+static void add_line(struct page *page, const struct sample *sample)
 {
     struct tune_error why = {0};
     struct sample row = *sample;
     size_t length;
-    if (export->is_anonymous)
+    if (page->is_anonymous)
         row.host = "";
     char *line = record_line_format(&row, &length, &why);
     if (line == NULL) {
         log_warnx("a record of %s is not exported: %s", sample->key.kernel, why.text);
         return;
     }
-    add_text(export, line, length);
-    export->rows++;
+    add_text(page, line, length);
+    page->rows++;
+    page->measured += sample->outcome == OUTCOME_OK;
     free(line);
 }
 
 static int on_sample(const struct sample *sample, void *context)
 {
-    struct export *export = context;
-    if (is_wanted(export, &sample->key))
-        add_line(export, sample);
-    export->scanned++;
-    return is_full(export);
+    struct page *page = context;
+    if (is_wanted(page, &sample->key))
+        add_line(page, sample);
+    page->scanned++;
+    return is_full(page);
 }
 
-static void read_samples(struct export *export)
+static void read_samples(struct page *page)
 {
     int status = 0;
-    while (status == 0 && !export->place.is_end && !is_full(export))
+    while (status == 0 && !page->place.is_end && !is_full(page))
         status = tuning_db_page_samples(
-            export->db, &export->place, EXPORT_READ_BYTES, on_sample, export, &export->err);
+            page->db, &page->place, EXPORT_READ_BYTES, on_sample, page, &page->err);
 }
 
 static int on_best_sample(const struct sample *sample, void *context)
@@ -129,17 +128,17 @@ static int on_best_sample(const struct sample *sample, void *context)
     return 0;
 }
 
-static void read_best(struct export *export)
+static void read_best(struct page *page)
 {
-    while (!is_full(export)) {
+    while (!is_full(page)) {
         struct sample first;
-        int status = tuning_db_next_key(export->db, &export->place, &first, &export->err);
+        int status = tuning_db_next_key(page->db, &page->place, &first, &page->err);
         if (status != 0)
             return;
-        export->scanned++;
-        if (is_wanted(export, &first.key))
-            status = tuning_db_walk_best_samples(
-                export->db, &first.key, on_best_sample, export, &export->err);
+        page->scanned++;
+        if (is_wanted(page, &first.key))
+            status =
+                tuning_db_walk_best_samples(page->db, &first.key, on_best_sample, page, &page->err);
         sample_finish(&first);
         if (status != 0)
             return;
@@ -148,29 +147,30 @@ static void read_best(struct export *export)
 
 static void on_page(uv_work_t *work)
 {
-    struct export *export = work->data;
-    if (export->is_best)
-        read_best(export);
+    struct page *page = work->data;
+    if (page->is_best)
+        read_best(page);
     else
-        read_samples(export);
+        read_samples(page);
 }
 
 static void on_page_read(uv_work_t *work, int status)
 {
-    struct export *export = work->data;
+    struct page *page = work->data;
     char cursor[CURSOR_BYTES];
     (void)status;
-    if (export->err.code != TUNE_OK) {
-        request_fail(export->request, &export->err);
+    if (page->err.code != TUNE_OK) {
+        request_fail(page->request, &page->err);
     } else {
-        cursor_text(export->place.id, cursor);
-        request_reply(export->request,
-            json_pack("{s:o, s:I, s:s?}", "lines",
-                json_stringn(export->text ? export->text : "", export->length), "rows",
-                (json_int_t) export->rows, "cursor", export->place.is_end ? NULL : cursor));
+        cursor_text(page->place.id, cursor);
+        request_reply(
+            page->request, json_pack("{s:o, s:I, s:I, s:s?}", "lines",
+                               json_stringn(page->text ? page->text : "", page->length), "rows",
+                               (json_int_t)page->rows, "measured", (json_int_t)page->measured,
+                               "cursor", page->place.is_end ? NULL : cursor));
     }
-    free(export->text);
-    free(export);
+    free(page->text);
+    free(page);
 }
 
 void cmd_export(struct request *request)
@@ -178,24 +178,24 @@ void cmd_export(struct request *request)
     static const char *const keys[] = {"kernel", "arch", "best", "anonymous", "cursor", NULL};
     const json_t *params = request->params;
     struct tune_error err = {0};
-    struct export *export = xcalloc(1, sizeof *export);
+    struct page *page = xcalloc(1, sizeof *page);
     const char *cursor = NULL;
-    export->request = request;
-    export->db = request->app->db;
-    export->work.data = export;
+    page->request = request;
+    page->db = request->app->db;
+    page->work.data = page;
     if (proto_known_keys(params, keys, "export", &err) ||
-        proto_string_opt(params, "kernel", &export->kernel, &err) ||
-        proto_string_opt(params, "arch", &export->arch, &err) ||
-        proto_bool_opt(params, "best", &export->is_best, &err) ||
-        proto_bool_opt(params, "anonymous", &export->is_anonymous, &err) ||
+        proto_string_opt(params, "kernel", &page->kernel, &err) ||
+        proto_string_opt(params, "arch", &page->arch, &err) ||
+        proto_bool_opt(params, "best", &page->is_best, &err) ||
+        proto_bool_opt(params, "anonymous", &page->is_anonymous, &err) ||
         proto_string_opt(params, "cursor", &cursor, &err) ||
-        (cursor != NULL && parse_cursor(cursor, export->place.id, &err))) {
+        (cursor != NULL && parse_cursor(cursor, page->place.id, &err))) {
         request_fail(request, &err);
-        free(export);
+        free(page);
         return;
     }
-    export->place.is_set = cursor != NULL;
-    uv_queue_work(&request->app->loop, &export->work, on_page, on_page_read);
+    page->place.is_set = cursor != NULL;
+    uv_queue_work(&request->app->loop, &page->work, on_page, on_page_read);
 }
 
 /* --- refuse ----------------------------------------------------------------------------------- */

@@ -38,6 +38,7 @@ int exchange_send(struct tune_client *client, const char *name,
 struct exchange_lines {
     char **lines; /* count of them, NUL-terminated */
     size_t count, room, bytes;
+    size_t measured; /* of the records, those with a time: the others failed */
 };
 #define EXCHANGE_LIMIT_BYTES ((size_t)1 << 30) /* of text */
 

@@ -207,8 +207,11 @@ int exchange_send(struct tune_client *client, const char *name,
 static int take_page(struct exchange_lines *lines, const json_t *page, struct tune_error *err)
 {
     const char *text;
-    if (proto_string(page, "lines", &text, err))
+    int64_t measured = 0;
+    if (proto_string(page, "lines", &text, err) ||
+        proto_int_opt(page, "measured", 0, INT64_MAX, &measured, err))
         return -1;
+    lines->measured += (size_t)measured;
     lines->bytes += strlen(text);
     if (lines->bytes > EXCHANGE_LIMIT_BYTES)
         return tune_fail(err, TUNE_ELIMIT,
