@@ -31,7 +31,7 @@ void intake_destroy(struct intake *intake);
 enum intake_verdict intake_judge(
     struct intake *intake, const struct sample *sample, struct tune_error *reason);
 
-#define INTAKE_MIN_NS 200.0            /* an empty kernel inside a graph reads 540 on an H200 */
+#define INTAKE_MIN_NS RECORD_MIN_NS
 #define INTAKE_MAX_FLOPS_PER_S 1e17    /* ten times the densest card of today, sparsity included */
 #define INTAKE_MAX_BYTES_PER_S 1e15
 

@@ -476,9 +476,15 @@ int blob_decode(
 
 /* --- which is better -------------------------------------------------------------------------- */
 
+/* Damaged or hostile rows are not served because they are fast. */
+static bool is_possible(const struct sample *sample)
+{
+    return sample->median_ns >= RECORD_MIN_NS || is_same_text(sample->key.arch, "cpu");
+}
+
 bool sample_is_eligible(const struct sample *sample)
 {
-    return sample->outcome == OUTCOME_OK && sample->is_final && !sample->is_refused &&
+    return is_possible(sample) && sample->outcome == OUTCOME_OK && sample->is_final && !sample->is_refused &&
            isfinite(sample->median_ns) && isfinite(sample->lo_ns) && isfinite(sample->hi_ns) &&
            sample->lo_ns > 0 && sample->lo_ns <= sample->median_ns &&
            sample->median_ns <= sample->hi_ns;

@@ -174,7 +174,7 @@ static uint8_t *append_hash(uint8_t *at, struct record_hash hash)
     return at + HASH_BYTES;
 }
 
-void sample_db_key(const struct sample *sample, uint8_t key[SAMPLE_KEY_BYTES])
+void tuning_db_id(const struct sample *sample, uint8_t key[TUNING_DB_ID_BYTES])
 {
     uint8_t *at = append_hash(key, record_key_hash(&sample->key));
     at = append_hash(at, record_text_hash(sample->config));
@@ -238,8 +238,7 @@ int meta_put(
 
 /* --- single entries --------------------------------------------------------------------------- */
 
-/* A copy of the stored bytes of one entry. 0, 1 not there, -1. */
-static int copy_entry(struct tuning_db *db, enum table table, const void *key, size_t key_bytes,
+int db_copy_entry(struct tuning_db *db, enum table table, const void *key, size_t key_bytes,
     void **bytes, size_t *count, struct tune_error *err)
 {
     MDB_txn *txn;
@@ -261,14 +260,15 @@ static int copy_entry(struct tuning_db *db, enum table table, const void *key, s
     return rc == 0 ? 0 : db_fail(db, rc, "cannot read", err);
 }
 
-int tuning_db_best(struct tuning_db *db, const struct record_key *key, const char *gpu_name,
+/* The stored row; a damaged one is not there. */
+static int stored_best(struct tuning_db *db, const struct record_key *key, const char *gpu_name,
     uint32_t sms, struct best *best, struct tune_error *err)
 {
     uint8_t wanted[BEST_KEY_BYTES];
     void *bytes;
     size_t count;
     best_db_key(key, gpu_name, sms, wanted);
-    int status = copy_entry(db, TABLE_BEST, wanted, sizeof wanted, &bytes, &count, err);
+    int status = db_copy_entry(db, TABLE_BEST, wanted, sizeof wanted, &bytes, &count, err);
     if (status != 0)
         return status;
     struct tune_error why = {.code = TUNE_OK};
@@ -283,13 +283,20 @@ int tuning_db_best(struct tuning_db *db, const struct record_key *key, const cha
     return 1;
 }
 
+int tuning_db_best(struct tuning_db *db, const struct record_key *key, const char *gpu_name,
+    uint32_t sms, struct best *best, struct tune_error *err)
+{
+    int status = stored_best(db, key, gpu_name, sms, best, err);
+    return status == 1 ? base_best(db->base, key, gpu_name, sms, best, err) : status;
+}
+
 /* A blob's payload, moved to the start of its malloc'ed bytes and ended by NUL. */
 static int copy_blob(struct tuning_db *db, enum table table, const void *key, size_t key_bytes,
     void **bytes, size_t *count, struct tune_error *err)
 {
     void *stored;
     size_t length;
-    int status = copy_entry(db, table, key, key_bytes, &stored, &length, err);
+    int status = db_copy_entry(db, table, key, key_bytes, &stored, &length, err);
     if (status != 0)
         return status;
     struct tune_error why = {.code = TUNE_OK};

@@ -1,6 +1,7 @@
 /* The tuning database: an LMDB environment with the named databases samples, best, cubin,
- * cubin_order, logs, jobs and meta. One transaction per call; values are copied out before a call
- * returns. The keys of best start with the kernel, so it is its own index for the nearest shape.
+ * cubin_order, logs, jobs and meta, and where it belongs to a fleet outbox and aside. One
+ * transaction per call; values are copied out before a call returns. The keys of best start with
+ * the kernel, so it is its own index for the nearest shape.
  *
  * Threads: any thread may read; one thread at a time writes (the daemon's writer thread). The map
  * grows by itself up to a limit: growth waits until no transaction is open, and a write that met a
@@ -32,10 +33,11 @@
  * A handle belongs to the process that opened it; in a forked child every call fails. One process
  * opens a folder once.
  *
- * The value of samples is append-only: a key once written is never overwritten by a batch
- * (writing the same (key, config, GPU, run) again counts as a duplicate of the batch), except that
- * a row with is_final false may be replaced by a later attempt. A damaged value counts as absent,
- * is counted in tuning_db_stats, and may be overwritten. */
+ * Of the rows of one identity (key, configuration, GPU, run) one is stored. One of this machine,
+ * once final, is never overwritten by another of this machine, which counts as a duplicate of the
+ * batch. In all other cases the one that stands is told by sample_precedence (record_line.h),
+ * whatever order they come in, so that machines that hold the same rows hold the same database. A
+ * damaged value counts as absent, is counted in tuning_db_stats, and may be overwritten. */
 #ifndef TUNE_TUNING_DB_H
 #define TUNE_TUNING_DB_H
 
@@ -86,8 +88,10 @@ size_t tuning_db_batch_duplicates(const struct tuning_db_batch *batch);
  * is then as before. They copy what they are given. */
 int tuning_db_batch_sample(struct tuning_db_batch *batch, const struct sample *sample);
 /* A row from elsewhere: an import (tuning_db_batch_merge) or the fleet (_replica, which does not
- * enter the outbox). Stored when there is none of its identity or when it stands before the one
- * there is (sample_precedence); its key is refreshed by the batch by itself. */
+ * enter the outbox and, where it is or becomes the stored row, takes that one out of it: the fleet
+ * has it. So what came before a comparison of digests is to be committed before it). Stored when
+ * there is none of its identity or when it stands before the one there is (sample_precedence); its
+ * key is refreshed by the batch by itself. */
 int tuning_db_batch_merge(struct tuning_db_batch *batch, const struct sample *sample);
 int tuning_db_batch_replica(struct tuning_db_batch *batch, const struct sample *sample);
 /* What became of them; after a commit, or after tuning_db_try. */
@@ -96,13 +100,15 @@ struct tuning_db_merged {
 };
 void tuning_db_batch_merged(const struct tuning_db_batch *batch, struct tuning_db_merged *merged);
 /* A row of the fleet that is not taken in: remembered by id and hash, so that comparing digests
- * does not meet it again. */
+ * does not meet it again. In digests it stands for a stored row of its id; storing one ends that.
+ */
 int tuning_db_batch_aside(struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES],
     uint64_t hash, const char *reason);
-/* The row was sent as it was when it had this hash: out of the outbox, unless it changed since. */
+/* The row was sent as it was when it had this hash: out of the outbox, unless it changed since.
+ * Deletes only, so that a full database takes it. */
 int tuning_db_batch_sent(
     struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES], uint64_t hash);
-/* Puts a stored row into the outbox (again). */
+/* Puts a stored row into the outbox (again); without such a row it does nothing. */
 int tuning_db_batch_unsent(
     struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES], uint64_t hash);
 /* Recomputes `best` of this key from all its samples, inside the commit and after the batch's
@@ -131,15 +137,16 @@ int tuning_db_try(struct tuning_db *db, struct tuning_db_batch *batch, struct tu
  * (with is_shipped) where the database has no row of that GPU model, and an arch's row where it has
  * none of the arch; nothing of them is stored, counted or changed. Replaces an earlier layer; call
  * it before other threads read. 0, or -1 without memory. */
-int tuning_db_set_base(struct tuning_db *db, const struct sample *samples, size_t count,
-    struct tune_error *err);
+int tuning_db_set_base(
+    struct tuning_db *db, const struct sample *samples, size_t count, struct tune_error *err);
 /* A hash of what the layer holds, 0 without one: part of what published answers depend on. */
 uint64_t tuning_db_base_hash(const struct tuning_db *db);
 
-/* --- what is still to be sent, and comparing with another set of rows -------------------------- */
+/* --- what is still to be sent, and comparing with another set of rows ------------------------- */
 
-/* The outbox in the order of ids, from the first one after `after` (NULL: the first). The walk ends
- * when the callback returns non-zero. An entry whose row is gone is passed over. */
+/* The outbox in the order of ids, from the first one after `after` (NULL: the first), each row as
+ * it is at that moment and the hash of its line, for tuning_db_batch_sent. The walk ends when the
+ * callback returns non-zero. Entries whose row is gone are passed over and taken out. */
 int tuning_db_walk_outbox(struct tuning_db *db, const uint8_t *after,
     int (*on_sample)(const struct sample *sample, const uint8_t *id, uint64_t hash, void *context),
     void *context, struct tune_error *err);
@@ -149,7 +156,8 @@ int tuning_db_outbox_count(struct tuning_db *db, size_t *count, struct tune_erro
 struct tuning_db_bucket {
     uint64_t rows, digest; /* digest: the hashes of all, exclusive or */
 };
-/* Of all samples and of the rows set aside; with_cpu false: without those of the arch `cpu`. */
+/* Of all samples and of the rows set aside; with_cpu false: without the samples of the arch `cpu`.
+ * Reads all rows. */
 int tuning_db_digest(struct tuning_db *db, bool with_cpu,
     struct tuning_db_bucket buckets[TUNING_DB_BUCKETS], struct tune_error *err);
 /* The rows of one bucket by id: is_aside tells those that are not stored. */
@@ -194,6 +202,13 @@ int tuning_db_page_samples(struct tuning_db *db, struct tuning_db_place *place, 
 /* The first sample of the first key after that of the place's sample, which becomes the place: 0
  * (sample_finish it), 1 when there is none, -1 error. */
 int tuning_db_next_key(struct tuning_db *db, struct tuning_db_place *place, struct sample *first,
+    struct tune_error *err);
+
+/* Of each key, or of one, the samples that its best rows rest on: the winners, their ties, the
+ * default's of the same run, and what says that these stand. Imported alone they give the same best
+ * rows. Memory: the samples of one key. */
+int tuning_db_walk_best_samples(struct tuning_db *db, const struct record_key *key,
+    int (*on_sample)(const struct sample *sample, void *context), void *context,
     struct tune_error *err);
 
 /* *bytes is malloc'ed, with a NUL after its end. 0 found, 1 not there (or damaged), -1 error. */

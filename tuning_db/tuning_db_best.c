@@ -1,5 +1,5 @@
 /* The rows of `best` inside a commit: read all samples of a key, let best.c choose, store what
- * changed. */
+ * changed. And the listing of the samples that the choice rests on. */
 #include "tuning_db_internal.h"
 
 #include <errno.h>
@@ -19,19 +19,36 @@ static void sample_set_finish(struct sample_set *set)
     free(set->samples);
 }
 
-/* Adds a stored row, if it is sound and of this key. */
-static int collect_sample(struct commit *commit, const struct record_key *wanted,
-    const MDB_val *key, const MDB_val *value, struct sample_set *set)
+/* Room for one more sample, which counts once set->count says so; NULL without memory. */
+static struct sample *next_sample(struct sample_set *set)
 {
     if (set->count == set->room) {
         size_t room = set->room * 2 + 64;
         struct sample *samples = realloc(set->samples, room * sizeof *samples);
         if (samples == NULL)
-            return ENOMEM;
+            return NULL;
         set->samples = samples;
         set->room = room;
     }
-    struct sample *sample = &set->samples[set->count];
+    return &set->samples[set->count];
+}
+
+/* New. */
+static const struct sample **sample_pointers(const struct sample_set *set)
+{
+    const struct sample **pointers = calloc(set->count + 1, sizeof *pointers);
+    for (size_t i = 0; pointers != NULL && i < set->count; i++)
+        pointers[i] = &set->samples[i];
+    return pointers;
+}
+
+/* Adds a stored row, if it is sound and of this key. */
+static int collect_sample(struct commit *commit, const struct record_key *wanted,
+    const MDB_val *key, const MDB_val *value, struct sample_set *set)
+{
+    struct sample *sample = next_sample(set);
+    if (sample == NULL)
+        return ENOMEM;
     struct tune_error why = {.code = TUNE_OK};
     if (sample_decode(value->mv_data, value->mv_size, sample, &why) == 0) {
         if (record_key_equal(&sample->key, wanted))
@@ -150,11 +167,9 @@ int refresh_best(struct commit *commit, struct refresh *refresh)
     const struct sample **pointers = NULL;
     int rc = collect_samples(commit, refresh, &set);
     if (rc == 0) {
-        pointers = calloc(set.count + 1, sizeof *pointers);
+        pointers = sample_pointers(&set);
         rc = pointers == NULL ? ENOMEM : 0;
     }
-    for (size_t i = 0; rc == 0 && i < set.count; i++)
-        pointers[i] = &set.samples[i];
     if (rc == 0)
         rc = write_best(commit, refresh, pointers, set.count);
     free(pointers);
@@ -166,10 +181,13 @@ int refresh_best(struct commit *commit, struct refresh *refresh)
 
 /* An older database becomes one of today's format with the first row that is of it: opening writes
  * nothing, so a full one can be read. */
-static int raise_format(struct commit *commit)
+int raise_format(struct commit *commit)
 {
-    uint64_t format = TUNING_DB_FORMAT, stored;
-    if (meta_get(commit->db, commit->txn, "format", &stored, 1) == 0 && stored == format)
+    uint64_t format = TUNING_DB_FORMAT_ALONE, stored;
+    for (int i = TABLE_OUTBOX; i < TABLE_COUNT; i++)
+        if (commit->has_late[i])
+            format = TUNING_DB_FORMAT;
+    if (meta_get(commit->db, commit->txn, "format", &stored, 1) == 0 && stored >= format)
         return 0;
     return meta_put(commit->db, commit->txn, "format", &format, 1);
 }
@@ -189,4 +207,79 @@ int raise_generation(struct commit *commit)
     commit->generation = ++generation;
     int rc = meta_put(commit->db, commit->txn, name, &generation, 1);
     return rc == 0 ? raise_format(commit) : rc;
+}
+
+/* --- what the best rows rest on --------------------------------------------------------------- */
+
+struct reduction {
+    struct sample_set set; /* of one key: in the order of ids they follow each other */
+    int (*on_sample)(const struct sample *sample, void *context);
+    void *context;
+    bool has_no_memory, is_stopped;
+};
+
+/* Hands out what the key's best rows rest on, and forgets its samples. */
+static int give_reduced(struct reduction *reduction)
+{
+    struct sample_set *set = &reduction->set;
+    const struct sample **pointers = sample_pointers(set);
+    size_t count = 0;
+    reduction->has_no_memory =
+        pointers == NULL || best_rows_reduce(pointers, set->count, &count) != 0;
+    for (size_t i = 0; !reduction->has_no_memory && !reduction->is_stopped && i < count; i++)
+        reduction->is_stopped = reduction->on_sample(pointers[i], reduction->context) != 0;
+    free(pointers);
+    sample_set_finish(set);
+    *set = (struct sample_set){0};
+    return reduction->has_no_memory || reduction->is_stopped;
+}
+
+static int on_sample_row(struct walk *walk, const struct row *row)
+{
+    struct reduction *reduction = walk->context;
+    struct sample_set *set = &reduction->set;
+    struct tune_error why = {.code = TUNE_OK};
+    struct sample sample;
+    if (decode_sample_row(row, &sample, &why) != 0) {
+        note_row(walk, row, &why);
+        return 0;
+    }
+    bool is_unwanted = walk->want != NULL && !record_key_equal(&sample.key, walk->want);
+    bool is_next = set->count > 0 && !record_key_equal(&sample.key, &set->samples[0].key);
+    struct sample *place = NULL;
+    if (!is_unwanted && (!is_next || give_reduced(reduction) == 0)) {
+        place = next_sample(set);
+        reduction->has_no_memory = place == NULL;
+    }
+    if (place == NULL) {
+        sample_finish(&sample);
+        return reduction->has_no_memory || reduction->is_stopped;
+    }
+    *place = sample;
+    set->count++;
+    return 0;
+}
+
+int tuning_db_walk_best_samples(struct tuning_db *db, const struct record_key *key,
+    int (*on_sample)(const struct sample *sample, void *context), void *context,
+    struct tune_error *err)
+{
+    struct record_hash hash = {{0}};
+    struct reduction reduction = {.on_sample = on_sample, .context = context};
+    if (key != NULL)
+        hash = record_key_hash(key);
+    struct walk walk = {.db = db,
+        .table = TABLE_SAMPLES,
+        .prefix = hash.bytes,
+        .prefix_bytes = key == NULL ? 0 : HASH_BYTES,
+        .on_row = on_sample_row,
+        .want = key,
+        .context = &reduction};
+    int status = walk_rows(&walk, err);
+    if (status == 0 && !reduction.is_stopped && !reduction.has_no_memory)
+        give_reduced(&reduction);
+    sample_set_finish(&reduction.set);
+    if (reduction.has_no_memory)
+        return tune_fail(err, TUNE_ENOMEM, "no memory for the samples of a key");
+    return status;
 }

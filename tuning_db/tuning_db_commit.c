@@ -13,63 +13,28 @@
 #define GROWTH_STEP_LIMIT_BYTES ((size_t)1 << 30)
 #define DISK_FULL_BYTES ((uint64_t)1 << 20)
 
-MDB_val op_key(struct op *op)
+void forget_damage_of(struct commit *commit, struct op *op)
 {
-    return (MDB_val){op->key_bytes, op->key};
+    MDB_val key = op_key(op);
+    if (!commit->is_trial)
+        db_forget_damage(commit->db, op->table, key.mv_data, key.mv_size);
 }
 
-static int put_op(struct commit *commit, struct op *op)
+int put_op(struct commit *commit, struct op *op)
 {
     MDB_val key = op_key(op), value = {op->value_bytes, op->value};
     int rc = mdb_put(commit->txn, commit->db->tables[op->table], &key, &value, 0);
     if (rc == 0)
-        db_forget_damage(commit->db, op->table, op->key, op->key_bytes);
+        forget_damage_of(commit, op);
     return rc;
 }
 
-/* --- samples ---------------------------------------------------------------------------------- */
-
-static bool is_same_row(const struct sample *a, const struct sample *b)
+static int delete_op(struct commit *commit, struct op *op)
 {
-    return record_key_equal(&a->key, &b->key) && strcmp(a->config, b->config) == 0 &&
-           strcmp(a->gpu_uuid, b->gpu_uuid) == 0 && strcmp(a->run, b->run) == 0;
-}
-
-/* Whether the stored row must stay: it is sound and final. One that shares the key but not the
- * texts (two texts of one 128-bit hash) stays too, and is reported. */
-static int keeps_stored(struct commit *commit, struct op *op, const MDB_val *stored, bool *keeps)
-{
-    struct sample old, new;
-    struct tune_error why = {.code = TUNE_OK};
-    *keeps = false;
-    if (sample_decode(stored->mv_data, stored->mv_size, &old, &why) != 0)
-        return why.code == TUNE_ENOMEM ? ENOMEM : 0;
-    if (sample_decode(op->value, op->value_bytes, &new, NULL) != 0) {
-        sample_finish(&old);
-        return ENOMEM;
-    }
-    bool is_same = is_same_row(&old, &new);
-    *keeps = !is_same || old.is_final;
-    sample_finish(&old);
-    sample_finish(&new);
-    if (!is_same)
-        db_note_damage(commit->db, op->table, op->key, op->key_bytes, NULL);
-    return 0;
-}
-
-static int put_sample(struct commit *commit, struct op *op)
-{
-    MDB_val key = op_key(op), stored;
-    int rc = mdb_get(commit->txn, commit->db->tables[TABLE_SAMPLES], &key, &stored);
-    bool keeps = false;
-    if (rc == 0)
-        rc = keeps_stored(commit, op, &stored, &keeps);
-    if (rc != 0 && rc != MDB_NOTFOUND)
-        return rc;
-    if (!keeps)
-        return put_op(commit, op);
-    commit->batch->duplicates++;
-    return 0;
+    MDB_val key = op_key(op);
+    int rc = mdb_del(commit->txn, commit->db->tables[op->table], &key, NULL);
+    forget_damage_of(commit, op);
+    return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
 /* --- content-addressed blobs ------------------------------------------------------------------ */
@@ -103,56 +68,80 @@ static int put_log(struct commit *commit, struct op *op)
 
 /* --- the transaction -------------------------------------------------------------------------- */
 
-static int apply_op(struct commit *commit, struct op *op)
+static int put_value(struct commit *commit, struct op *op)
 {
-    if (op->value == NULL) {
-        MDB_val key = op_key(op);
-        int rc = mdb_del(commit->txn, commit->db->tables[op->table], &key, NULL);
-        db_forget_damage(commit->db, op->table, op->key, op->key_bytes);
-        return rc == MDB_NOTFOUND ? 0 : rc;
-    }
     switch (op->table) {
-    case TABLE_SAMPLES:
-        return put_sample(commit, op);
     case TABLE_CUBIN:
         return put_cubin(commit, op);
     case TABLE_LOGS:
         return put_log(commit, op);
+    case TABLE_ASIDE:
+        return put_aside(commit, op);
     default:
         return put_op(commit, op);
     }
+}
+
+static int apply_op(struct commit *commit, struct op *op)
+{
+    switch (op->kind) {
+    case OP_DELETE:
+        return delete_op(commit, op);
+    case OP_LOCAL:
+    case OP_MERGE:
+    case OP_REPLICA:
+        return put_sample(commit, op);
+    case OP_SENT:
+        return mark_sent(commit, op);
+    case OP_UNSENT:
+        return mark_unsent(commit, op);
+    default:
+        return put_value(commit, op);
+    }
+}
+
+static void forget_attempt(struct tuning_db_batch *batch)
+{
+    batch->duplicates = 0;
+    memset(batch->fates, 0, sizeof batch->fates);
+    for (size_t i = 0; i < batch->refresh_count; i++)
+        batch->refreshes[i].is_touched = batch->refreshes[i].has_new_best = false;
 }
 
 static int apply(struct commit *commit)
 {
     struct tuning_db_batch *batch = commit->batch;
     int rc = 0;
-    batch->duplicates = 0;
+    forget_attempt(batch);
     for (size_t i = 0; rc == 0 && i < batch->op_count; i++)
         rc = apply_op(commit, &batch->ops[i]);
     for (size_t i = 0; rc == 0 && i < batch->refresh_count; i++)
-        rc = refresh_best(commit, &batch->refreshes[i]);
+        if (batch->refreshes[i].is_asked || batch->refreshes[i].is_touched)
+            rc = refresh_best(commit, &batch->refreshes[i]);
     if (rc == 0)
         rc = finish_cubins(commit);
     return rc == 0 ? raise_generation(commit) : rc;
 }
 
-static int attempt(struct tuning_db *db, struct tuning_db_batch *batch)
+static int attempt(struct commit *commit)
 {
-    struct commit commit = {.db = db, .batch = batch};
+    struct tuning_db *db = commit->db;
     pthread_rwlock_rdlock(&db->map_lock);
-    int rc = db->env == NULL ? MDB_PANIC : mdb_txn_begin(db->env, NULL, 0, &commit.txn);
+    int rc = db->env == NULL ? MDB_PANIC : mdb_txn_begin(db->env, NULL, 0, &commit->txn);
     if (rc == 0) {
-        rc = apply(&commit);
-        if (rc == 0)
-            rc = mdb_txn_commit(commit.txn); /* frees it in any case */
+        rc = apply(commit);
+        if (rc == 0 && !commit->is_trial)
+            rc = mdb_txn_commit(commit->txn); /* frees it in any case */
         else
-            mdb_txn_abort(commit.txn);
+            mdb_txn_abort(commit->txn);
     }
     pthread_rwlock_unlock(&db->map_lock);
-    if (rc == 0 && commit.has_new_best)
-        changes_add(db, batch, commit.generation);
-    return rc;
+    if (rc != 0 || commit->is_trial)
+        return rc;
+    show_late_tables(commit);
+    if (commit->has_new_best)
+        changes_add(db, commit->batch, commit->generation);
+    return 0;
 }
 
 /* --- making room ------------------------------------------------------------------------------ */
@@ -180,6 +169,8 @@ static int make_room(
     if (db->map_bytes >= limit)
         return MDB_MAP_FULL;
     size_t step = db->map_bytes < GROWTH_STEP_LIMIT_BYTES ? db->map_bytes : GROWTH_STEP_LIMIT_BYTES;
+    while (step < 2 * batch->value_bytes) /* a large batch is not replayed time and again */
+        step *= 2;
     size_t room = limit - db->map_bytes;
     return db_set_map(db, db->map_bytes + (step < room ? step : room));
 }
@@ -208,13 +199,14 @@ static int fail_commit(const struct tuning_db *db, int rc, struct tune_error *er
 }
 
 static int commit_locked(
-    struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err)
+    struct tuning_db *db, struct tuning_db_batch *batch, bool is_trial, struct tune_error *err)
 {
     bool has_checked_readers = false, has_reopened = false;
     for (;;) {
         if (db_usable(db, err) != 0)
             return -1;
-        int rc = attempt(db, batch);
+        struct commit commit = {.db = db, .batch = batch, .is_trial = is_trial};
+        int rc = attempt(&commit);
         if (rc == 0)
             break;
         if (rc == MDB_MAP_FULL) {
@@ -233,7 +225,8 @@ static int commit_locked(
     return 0;
 }
 
-int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err)
+static int run_batch(
+    struct tuning_db *db, struct tuning_db_batch *batch, bool is_trial, struct tune_error *err)
 {
     if (tuning_db_batch_count(batch) == 0)
         return 0;
@@ -242,7 +235,17 @@ int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct
     if (db_usable(db, err) != 0)
         return -1;
     pthread_mutex_lock(&db->write_lock);
-    int status = commit_locked(db, batch, err);
+    int status = commit_locked(db, batch, is_trial, err);
     pthread_mutex_unlock(&db->write_lock);
     return status;
+}
+
+int tuning_db_commit(struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err)
+{
+    return run_batch(db, batch, false, err);
+}
+
+int tuning_db_try(struct tuning_db *db, struct tuning_db_batch *batch, struct tune_error *err)
+{
+    return run_batch(db, batch, true, err);
 }

@@ -65,7 +65,7 @@ int put_cubin(struct commit *commit, struct op *op)
     commit->cubin_bytes += op->value_bytes - replaced_bytes;
     uint8_t sequence[8];
     order_key(commit->cubin_next++, sequence);
-    void *blob = blob_encode(op->key, HASH_BYTES, &length);
+    void *blob = blob_encode(op_key(op).mv_data, HASH_BYTES, &length);
     if (blob == NULL)
         return ENOMEM;
     MDB_val key = {sizeof sequence, sequence}, value = {length, blob};

@@ -6,6 +6,10 @@
  *   tuning_db_walk.c   listings, the full check
  *   tuning_db_batch.c  batches: writes collected in memory
  *   tuning_db_commit.c commit, growth of the map
+ *   tuning_db_merge.c  samples inside a commit: which of two rows of one identity stands
+ *   tuning_db_outbox.c rows that are still to be sent, or set aside
+ *   tuning_db_base.c   the lower layer
+ *   tuning_db_digest.c comparing with another set of rows
  *   tuning_db_best.c   the best rows inside a commit
  *   tuning_db_cubin.c  cubins and their eviction inside a commit
  *   tuning_db_changes.c which best rows changed lately
@@ -29,10 +33,15 @@
 /* X(NAME, name): the named databases and what their keys and values are.
  *   samples      hash(key) hash(config) hash(GPU UUID) hash(run), 16 bytes each -> sample
  *   best         hash(kernel) hash(key) hash(GPU model), or zeros for the arch's -> best; a model
- * is a name with its number of multiprocessors, where that is known cubin        content key ->
- * blob cubin_order  sequence number, big-endian -> blob of the content key logs         hash of the
- * text -> blob jobs         name -> blob meta         "format", "generation", "cubins" -> blob of
- * little-endian u64s */
+ *                (a model is a name with its number of multiprocessors, where that is known)
+ *   cubin        content key -> blob
+ *   cubin_order  sequence number, big-endian -> blob of the content key
+ *   logs         hash of the text -> blob
+ *   jobs         name -> blob
+ *   meta         "format", "generation", "cubins" -> blob of little-endian u64s
+ *   outbox       id of a sample -> blob of the hash (u64) of its line
+ *   aside        id of a sample -> blob of the hash (u64) of its line, then the reason as text
+ * The last two are made by the first batch that needs them. */
 #define TABLES(X)                                                                                  \
     X(SAMPLES, "samples")                                                                          \
     X(BEST, "best")                                                                                \
@@ -40,7 +49,9 @@
     X(CUBIN_ORDER, "cubin_order")                                                                  \
     X(LOGS, "logs")                                                                                \
     X(JOBS, "jobs")                                                                                \
-    X(META, "meta")
+    X(META, "meta")                                                                                \
+    X(OUTBOX, "outbox")                                                                            \
+    X(ASIDE, "aside")
 
 enum table {
 #define X(name, text) TABLE_##name,
@@ -49,11 +60,13 @@ enum table {
         TABLE_COUNT
 };
 
-/* Raise when keys or tables change their meaning; an older program refuses a newer database. */
-#define TUNING_DB_FORMAT 2
+/* Raise when keys or tables change their meaning; an older program refuses a newer database. One
+ * that never belonged to a fleet has neither outbox nor aside, and stays of the format before. */
+#define TUNING_DB_FORMAT 3
+#define TUNING_DB_FORMAT_ALONE 2
 
 #define HASH_BYTES sizeof(struct record_hash)
-#define SAMPLE_KEY_BYTES (4 * HASH_BYTES)
+#define SAMPLE_KEY_BYTES TUNING_DB_ID_BYTES
 #define BEST_KEY_BYTES (3 * HASH_BYTES)
 #define KEY_LIMIT_BYTES 511 /* LMDB's */
 #define JOB_NAME_LIMIT_BYTES 200
@@ -110,6 +123,8 @@ struct tuning_db {
     uint64_t *damage_seen; /* hashes of the entries reported */
     size_t damage_used, damage_room;
 
+    struct base *base; /* NULL: none */
+
     _Atomic uint64_t generation; /* of what is stored */
     struct changes changes;
     bool was_clean; /* at opening: the pages are not checked yet */
@@ -140,6 +155,10 @@ int db_fail(const struct tuning_db *db, int rc, const char *what, struct tune_er
 int db_begin_read(struct tuning_db *db, MDB_txn **txn, struct tune_error *err);
 void db_end_read(struct tuning_db *db, MDB_txn *txn);
 
+/* A malloc'ed copy of the stored bytes of one entry, with room for one more. 0, 1 not there, -1. */
+int db_copy_entry(struct tuning_db *db, enum table table, const void *key, size_t key_bytes,
+    void **bytes, size_t *count, struct tune_error *err);
+
 /* Fails in a forked child, and opens the environment anew where an earlier failure closed it. */
 int db_usable(struct tuning_db *db, struct tune_error *err);
 
@@ -155,7 +174,6 @@ void db_note_damage(struct tuning_db *db, enum table table, const void *key, siz
 /* The entry has been written anew. */
 void db_forget_damage(struct tuning_db *db, enum table table, const void *key, size_t key_bytes);
 
-void sample_db_key(const struct sample *sample, uint8_t key[SAMPLE_KEY_BYTES]);
 /* gpu_name NULL: the arch's row. */
 void best_db_key(
     const struct record_key *key, const char *gpu_name, uint32_t sms, uint8_t out[BEST_KEY_BYTES]);
@@ -165,29 +183,89 @@ int meta_get(struct tuning_db *db, MDB_txn *txn, const char *name, uint64_t *val
 int meta_put(struct tuning_db *db, MDB_txn *txn, const char *name, const uint64_t *values,
     size_t count); /* LMDB's code */
 
+/* --- tuning_db_walk.c ------------------------------------------------------------------------- */
+
+struct row {
+    const uint8_t *key;
+    size_t key_bytes;
+    const void *value;
+    size_t value_bytes;
+};
+
+struct walk {
+    struct tuning_db *db;
+    enum table table;
+    const void *prefix;
+    size_t prefix_bytes;
+    uint8_t last[KEY_LIMIT_BYTES]; /* the last key handed out; the walk starts after it */
+    size_t last_bytes;             /* 0: at the start */
+    int (*on_row)(struct walk *walk, const struct row *row); /* nonzero: stop */
+    const void *want; /* a kernel's name or a key, or NULL: all */
+    union {
+        int (*on_best)(const struct best *best, void *context);
+        int (*on_sample)(const struct sample *sample, void *context);
+        int (*on_job)(const char *name, const void *bytes, size_t count, void *context);
+    };
+    void *context;
+    size_t base_at;  /* of best: the next row of the lower layer */
+    bool is_stopped; /* of best: by the callback */
+};
+
+/* Calls on_row for each row until it says stop. */
+int walk_rows(struct walk *walk, struct tune_error *err);
+/* Reports a row that does not decode. */
+void note_row(const struct walk *walk, const struct row *row, const struct tune_error *why);
+/* 0, or -1 for a damaged row or one that does not belong to its key. */
+int decode_sample_row(const struct row *row, struct sample *sample, struct tune_error *why);
+
 /* --- tuning_db_batch.c ------------------------------------------------------------------------ */
 
+enum op_kind {
+    OP_PUT,
+    OP_DELETE,
+    OP_LOCAL,   /* a sample of this machine */
+    OP_MERGE,   /* a sample from elsewhere */
+    OP_REPLICA, /* the same, from the fleet */
+    OP_SENT,
+    OP_UNSENT,
+};
+
 struct op {
+    enum op_kind kind;
     enum table table;
+    uint32_t refresh; /* OP_MERGE, OP_REPLICA: the place of its key among the refreshes */
     size_t key_bytes;
-    uint8_t key[JOB_NAME_LIMIT_BYTES];
-    void *value; /* encoded; NULL: delete */
+    union {
+        uint8_t key[SAMPLE_KEY_BYTES];
+        uint8_t *long_key; /* when key_bytes says that it is longer */
+    };
+    void *value; /* encoded; NULL when there is none */
     size_t value_bytes;
+    uint64_t hash; /* OP_SENT, OP_UNSENT; of a sample its line's once it was needed, else 0 */
 };
 
 struct refresh {
     struct record_key key; /* its texts lie in storage */
     struct record_hash hash;
     char *storage;
+    bool is_asked;     /* by tuning_db_batch_refresh; else a row that changes calls for it */
+    bool is_touched;   /* in an attempt to commit: a row of it has changed */
     bool has_new_best; /* after an attempt to commit */
 };
+
+/* What became of a sample. */
+enum fate { FATE_ADDED, FATE_EQUAL, FATE_REPLACED, FATE_KEPT, FATE_COUNT };
 
 struct tuning_db_batch {
     struct op *ops;
     size_t op_count, op_room;
+    size_t value_bytes;        /* of all operations */
     struct refresh *refreshes; /* distinct keys */
     size_t refresh_count, refresh_room;
-    size_t duplicates; /* rows that the last commit found already there */
+    uint32_t *places; /* of refreshes by hash: open addressing, a power of two, half full at most */
+    size_t place_count;
+    size_t duplicates;        /* local rows that the last commit found already there */
+    size_t fates[FATE_COUNT]; /* of the other rows in the last commit */
     bool has_puts;
 };
 
@@ -198,6 +276,8 @@ struct commit {
     struct tuning_db *db;
     struct tuning_db_batch *batch;
     MDB_txn *txn;
+    bool is_trial;              /* ends without storing anything */
+    bool has_late[TABLE_COUNT]; /* tables made in this transaction */
     bool has_new_best;
     uint64_t generation; /* after raise_generation, when has_new_best */
     bool has_cubins;
@@ -205,6 +285,10 @@ struct commit {
 };
 
 MDB_val op_key(struct op *op); /* borrowed */
+/* Stores the value as it is. */
+int put_op(struct commit *commit, struct op *op);
+/* An entry has been written or deleted: it is not damaged any more. */
+void forget_damage_of(struct commit *commit, struct op *op);
 /* Stores unless the same content is there, sound. *replaced_bytes: size of the entry it replaces.
  */
 int put_content(struct commit *commit, struct op *op, bool *is_stored, size_t *replaced_bytes);
@@ -212,6 +296,44 @@ int put_cubin(struct commit *commit, struct op *op);
 int finish_cubins(struct commit *commit);
 int refresh_best(struct commit *commit, struct refresh *refresh);
 int raise_generation(struct commit *commit);
+/* Writes the format that the tables call for, if what is stored is older. */
+int raise_format(struct commit *commit);
+
+/* --- tuning_db_merge.c ------------------------------------------------------------------------ */
+
+int put_sample(struct commit *commit, struct op *op);
+
+/* --- tuning_db_outbox.c ----------------------------------------------------------------------- */
+
+/* A sample has been stored, or (is_stored false) the fleet has it as it is here. */
+int settle_outbox(struct commit *commit, struct op *op, bool is_stored);
+int put_aside(struct commit *commit, struct op *op);
+int mark_sent(struct commit *commit, struct op *op);
+int mark_unsent(struct commit *commit, struct op *op);
+/* After a commit: readers may use the tables that it made. */
+void show_late_tables(const struct commit *commit);
+/* The hash in an entry of outbox or aside. 0, or -1 when it is damaged. */
+int outbox_hash(const MDB_val *value, uint64_t *hash, struct tune_error *why);
+
+/* --- tuning_db_base.c ------------------------------------------------------------------------- */
+
+struct base_row {
+    uint8_t key[BEST_KEY_BYTES];
+    struct best best;
+};
+
+struct base {
+    struct base_row *rows; /* sorted by key, with the arch's */
+    size_t count;
+    uint64_t hash;
+};
+
+/* The place of the first row whose key is not below this one; may be the count. */
+size_t base_find(const struct base *base, const void *key, size_t key_bytes);
+/* As tuning_db_best, in the lower layer alone. */
+int base_best(const struct base *base, const struct record_key *key, const char *gpu_name,
+    uint32_t sms, struct best *best, struct tune_error *err);
+void base_destroy(struct base *base);
 
 /* --- tuning_db_clean.c ------------------------------------------------------------------------ */
 
@@ -244,6 +366,10 @@ struct best_rows {
 
 /* Reorders `samples`. 0, or -1 without memory. */
 int best_rows_pick(struct best_rows *rows, const struct sample **samples, size_t count);
+/* Puts in front the samples that the choice rests on, and tells how many they are: of these alone
+ * the same rows are picked. What follows them in the array means nothing. 0, or -1 without memory.
+ */
+int best_rows_reduce(const struct sample **samples, size_t count, size_t *reduced);
 void best_rows_finish(struct best_rows *rows);
 
 #endif

@@ -36,14 +36,14 @@ static int check_format(struct tuning_db *db, MDB_txn *txn, struct tune_error *e
 
 static int open_tables(struct tuning_db *db, MDB_txn *txn, struct tune_error *err)
 {
-    unsigned flags = db->options.read_only ? 0 : MDB_CREATE;
     for (int i = 0; i < TABLE_COUNT; i++) {
-        int rc = mdb_dbi_open(txn, table_names[i], flags, &db->tables[i]);
+        bool may_lack = db->options.read_only || i == TABLE_OUTBOX || i == TABLE_ASIDE;
+        int rc = mdb_dbi_open(txn, table_names[i], may_lack ? 0 : MDB_CREATE, &db->tables[i]);
         db->has_table[i] = rc == 0;
-        if (rc != 0 && !(rc == MDB_NOTFOUND && db->options.read_only))
+        if (rc != 0 && !(rc == MDB_NOTFOUND && may_lack))
             return db_fail(db, rc, "cannot open its tables", err);
     }
-    uint64_t format = TUNING_DB_FORMAT, stored;
+    uint64_t format = TUNING_DB_FORMAT_ALONE, stored;
     if (!db->options.read_only && meta_get(db, txn, "format", &stored, 1) != 0) {
         int rc = meta_put(db, txn, "format", &format, 1);
         if (rc != 0)
@@ -184,6 +184,7 @@ static void destroy(struct tuning_db *db)
     pthread_mutex_destroy(&db->write_lock);
     pthread_mutex_destroy(&db->damage_lock);
     changes_finish(&db->changes);
+    base_destroy(db->base);
     if (db->lock_fd >= 0)
         close(db->lock_fd);
     free(db->damage_seen);

@@ -11,13 +11,6 @@
 /* A listing that fits is one consistent snapshot; a longer one is read in pieces. */
 #define WALK_PAGE_BYTES ((size_t)16 << 20)
 
-struct row {
-    const uint8_t *key;
-    size_t key_bytes;
-    const void *value;
-    size_t value_bytes;
-};
-
 /* Rows copied out of one transaction, each as two sizes, key and value. */
 struct row_page {
     uint8_t *bytes;
@@ -54,23 +47,6 @@ static size_t page_row(const struct row_page *page, size_t at, struct row *row)
     row->value_bytes = sizes[1];
     return at + sizeof sizes + sizes[0] + sizes[1];
 }
-
-struct walk {
-    struct tuning_db *db;
-    enum table table;
-    const void *prefix;
-    size_t prefix_bytes;
-    uint8_t last[KEY_LIMIT_BYTES]; /* the last key handed out */
-    size_t last_bytes;             /* 0: at the start */
-    int (*on_row)(const struct walk *walk, const struct row *row);
-    const void *want; /* a kernel's name or a key, or NULL: all */
-    union {
-        int (*on_best)(const struct best *best, void *context);
-        int (*on_sample)(const struct sample *sample, void *context);
-        int (*on_job)(const char *name, const void *bytes, size_t count, void *context);
-    };
-    void *context;
-};
 
 static int position(const struct walk *walk, MDB_cursor *cursor, MDB_val *key, MDB_val *value)
 {
@@ -118,8 +94,7 @@ static int fill_page(const struct walk *walk, MDB_txn *txn, struct row_page *pag
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-/* Calls on_row for each row until it returns nonzero. */
-static int walk_rows(struct walk *walk, struct tune_error *err)
+int walk_rows(struct walk *walk, struct tune_error *err)
 {
     struct row_page page = {0};
     int status = 0;
@@ -147,7 +122,7 @@ static int walk_rows(struct walk *walk, struct tune_error *err)
     return status;
 }
 
-static void note_row(const struct walk *walk, const struct row *row, const struct tune_error *why)
+void note_row(const struct walk *walk, const struct row *row, const struct tune_error *why)
 {
     db_note_damage(
         walk->db, walk->table, row->key, row->key_bytes, why->code == TUNE_OK ? NULL : why);
@@ -174,19 +149,39 @@ static int decode_best_row(const struct row *row, struct best *best, struct tune
     return -1;
 }
 
-static int decode_sample_row(const struct row *row, struct sample *sample, struct tune_error *why)
+int decode_sample_row(const struct row *row, struct sample *sample, struct tune_error *why)
 {
     uint8_t key[SAMPLE_KEY_BYTES];
     if (sample_decode(row->value, row->value_bytes, sample, why) != 0)
         return -1;
-    sample_db_key(sample, key);
+    tuning_db_id(sample, key);
     if (row->key_bytes == sizeof key && memcmp(key, row->key, sizeof key) == 0)
         return 0;
     sample_finish(sample);
     return -1;
 }
 
-static int on_best_row(const struct walk *walk, const struct row *row)
+/* Hands out the rows of the lower layer up to a key (NULL: all that are left), but for those that
+ * a stored row hides. */
+static int give_base(struct walk *walk, const uint8_t *limit)
+{
+    const struct base *base = walk->db->base;
+    int status = 0;
+    while (status == 0 && base != NULL && walk->base_at < base->count) {
+        const struct base_row *row = &base->rows[walk->base_at];
+        int order = limit == NULL ? -1 : memcmp(row->key, limit, sizeof row->key);
+        if (order > 0 ||
+            (walk->prefix_bytes > 0 && memcmp(row->key, walk->prefix, walk->prefix_bytes) != 0))
+            break;
+        walk->base_at++;
+        if (order < 0 && !is_arch_row(row->key) &&
+            (walk->want == NULL || strcmp(row->best.key.kernel, walk->want) == 0))
+            status = walk->on_best(&row->best, walk->context);
+    }
+    return status;
+}
+
+static int on_best_row(struct walk *walk, const struct row *row)
 {
     struct best best;
     struct tune_error why = {.code = TUNE_OK};
@@ -196,11 +191,23 @@ static int on_best_row(const struct walk *walk, const struct row *row)
         note_row(walk, row, &why);
         return 0;
     }
-    int status = 0;
-    if (walk->want == NULL || strcmp(best.key.kernel, walk->want) == 0)
+    int status = give_base(walk, row->key);
+    if (status == 0 && (walk->want == NULL || strcmp(best.key.kernel, walk->want) == 0))
         status = walk->on_best(&best, walk->context);
     best_finish(&best);
+    walk->is_stopped = status != 0;
     return status;
+}
+
+static int walk_best(struct walk *walk, struct tune_error *err)
+{
+    if (walk->db->base != NULL)
+        walk->base_at = base_find(walk->db->base, walk->prefix, walk->prefix_bytes);
+    if (walk_rows(walk, err) != 0)
+        return -1;
+    if (!walk->is_stopped)
+        give_base(walk, NULL);
+    return 0;
 }
 
 int tuning_db_walk_best(struct tuning_db *db, const char *kernel,
@@ -215,7 +222,7 @@ int tuning_db_walk_best(struct tuning_db *db, const char *kernel,
         .want = kernel,
         .on_best = on_best,
         .context = context};
-    return walk_rows(&walk, err);
+    return walk_best(&walk, err);
 }
 
 int tuning_db_walk_best_of(struct tuning_db *db, const struct record_key *key,
@@ -231,10 +238,10 @@ int tuning_db_walk_best_of(struct tuning_db *db, const struct record_key *key,
         .want = key->kernel,
         .on_best = on_best,
         .context = context};
-    return walk_rows(&walk, err);
+    return walk_best(&walk, err);
 }
 
-static int on_sample_row(const struct walk *walk, const struct row *row)
+static int on_sample_row(struct walk *walk, const struct row *row)
 {
     struct sample sample;
     struct tune_error why = {.code = TUNE_OK};
@@ -267,7 +274,7 @@ int tuning_db_walk_samples(struct tuning_db *db, const struct record_key *key,
     return walk_rows(&walk, err);
 }
 
-static int on_job_row(const struct walk *walk, const struct row *row)
+static int on_job_row(struct walk *walk, const struct row *row)
 {
     struct tune_error why = {.code = TUNE_OK};
     const void *payload;
@@ -301,7 +308,7 @@ int tuning_db_walk_jobs(struct tuning_db *db, const char *prefix,
 
 /* --- the check -------------------------------------------------------------------------------- */
 
-static int on_checked_row(const struct walk *walk, const struct row *row)
+static int on_checked_row(struct walk *walk, const struct row *row)
 {
     struct tune_error why = {.code = TUNE_OK};
     struct sample sample;

@@ -58,7 +58,7 @@ static int finish(void **state)
 struct row {
     const char *kernel, *gpu, *arch, *fingerprint, *config;
     int m, n;
-    double median_ns;
+    double median_us;
     bool is_unconfirmed, is_default;
     uint32_t sms;
 };
@@ -74,9 +74,10 @@ static void store_run(const struct row *rows, size_t count)
     for (size_t i = 0; i < count; i++) {
         const struct row *row = &rows[i];
         char shape[64];
+        double median_ns = 1000 * row->median_us;
         snprintf(shape, sizeof shape, "M=%d,N=%d", row->m, row->n);
         for (size_t j = 0; j < 3; j++)
-            times[j] = (float)row->median_ns;
+            times[j] = (float)median_ns;
         struct sample sample = {
             .key = {.kernel = row->kernel ? row->kernel : "transpose",
                 .fingerprint = row->fingerprint ? row->fingerprint : plugin->fingerprint,
@@ -92,9 +93,9 @@ static void store_run(const struct row *rows, size_t count)
             .is_confirmed = !row->is_unconfirmed,
             .is_default = row->is_default,
             .method = "event",
-            .median_ns = row->median_ns,
-            .lo_ns = row->median_ns * 0.99,
-            .hi_ns = row->median_ns * 1.01,
+            .median_ns = median_ns,
+            .lo_ns = median_ns * 0.99,
+            .hi_ns = median_ns * 1.01,
             .sample_count = 3,
             .samples_ns = times,
             .host = "here",
@@ -113,8 +114,8 @@ static void store(struct row row)
 {
     if (row.config == NULL)
         row.config = configs[0];
-    if (row.median_ns == 0)
-        row.median_ns = 100;
+    if (row.median_us == 0)
+        row.median_us = 100;
     store_run(&row, 1);
 }
 
@@ -203,7 +204,7 @@ static void each_nearer_row_is_preferred_to_the_one_before(void **state)
     expect(ask(1024, 1024), "nearest", "M=512,N=1024", "NVIDIA H200");
     store((struct row){.gpu = "NVIDIA H20", .m = 1024, .n = 1024});
     expect(ask(1024, 1024), "exact", "M=1024,N=1024", "NVIDIA H20");
-    store((struct row){.m = 1024, .n = 1024, .median_ns = 900});
+    store((struct row){.m = 1024, .n = 1024, .median_us = 900});
     expect(ask(1024, 1024), "exact", "M=1024,N=1024", "NVIDIA H200");
 }
 
@@ -227,16 +228,16 @@ static void a_gpu_of_the_same_name_with_other_multiprocessors_is_another_model(v
     static const char elsewhere[] = "[\"arch\",\"gpu\",\"shape\",\"fingerprint\"]";
     static const char here[] = "[\"arch\",\"gpu\",\"sms\",\"shape\",\"fingerprint\"]";
     attached_sms = 114;
-    store((struct row){.m = 64, .n = 64, .sms = 132, .median_ns = 50});
+    store((struct row){.m = 64, .n = 64, .sms = 132, .median_us = 50});
     expect_match(ask(64, 64), elsewhere);
     expect_loss(ask(64, 64), -1);
     store((struct row){.m = 4096, .n = 64, .sms = 114, .config = configs[1]});
     expect(ask(64, 65), "nearest", "M=4096,N=64", "NVIDIA H200");
-    store((struct row){.m = 64, .n = 64, .sms = 114, .median_ns = 90}); /* its own, if slower */
+    store((struct row){.m = 64, .n = 64, .sms = 114, .median_us = 90}); /* its own, if slower */
     expect_match(ask(64, 64), here);
     attached_sms = 132;
     struct resolved other = ask(64, 64);
-    assert_true(json_number_value(json_object_get(other.json, "median_ns")) == 50);
+    assert_true(json_number_value(json_object_get(other.json, "median_ns")) == 50000);
     expect_match(other, here);
     attached_sms = 0; /* a stand-in knows no number: any row of the name is its model's */
     other = ask(64, 64);
@@ -282,7 +283,7 @@ static void of_two_as_near_the_confirmed_one_is_served(void **state)
     (void)state;
     store((struct row){.m = 256, .n = 256, .is_unconfirmed = true});
     expect(ask(512, 512), "nearest", "M=256,N=256", "NVIDIA H200");
-    store((struct row){.m = 1024, .n = 1024, .median_ns = 900});
+    store((struct row){.m = 1024, .n = 1024, .median_us = 900});
     expect(ask(512, 512), "nearest", "M=1024,N=1024", "NVIDIA H200");
 }
 
@@ -336,12 +337,12 @@ static void a_neighbour_loses_what_neighbours_have_lost(void **state)
     store((struct row){.m = 1024, .n = 1024, .config = configs[0]});
     expect_loss(ask(4096, 4096), -1); /* one shape tells nothing */
     const struct row small[] = {
-        {.m = 1024, .n = 1024, .config = configs[0], .median_ns = 100},
-        {.m = 1024, .n = 1024, .config = configs[1], .median_ns = 120, .is_unconfirmed = true},
+        {.m = 1024, .n = 1024, .config = configs[0], .median_us = 100},
+        {.m = 1024, .n = 1024, .config = configs[1], .median_us = 120, .is_unconfirmed = true},
     };
     const struct row large[] = {
-        {.m = 2048, .n = 2048, .config = configs[1], .median_ns = 400},
-        {.m = 2048, .n = 2048, .config = configs[2], .median_ns = 404},
+        {.m = 2048, .n = 2048, .config = configs[1], .median_us = 400},
+        {.m = 2048, .n = 2048, .config = configs[2], .median_us = 404},
     };
     store_run(large, 2);
     expect_loss(ask(4096, 4096), -1); /* no winner was measured at the other's shape */
@@ -358,8 +359,8 @@ static void a_default_loses_what_defaults_have_lost(void **state)
 {
     (void)state;
     const struct row rows[] = {
-        {.m = 64, .n = 64, .config = "TILE=7", .median_ns = 100},
-        {.m = 64, .n = 64, .config = "TILE=8", .median_ns = 150, .is_default = true},
+        {.m = 64, .n = 64, .config = "TILE=7", .median_us = 100},
+        {.m = 64, .n = 64, .config = "TILE=8", .median_us = 150, .is_default = true},
     };
     store_run(rows, 2);
     expect_loss(ask(64, 64), 50);
@@ -397,7 +398,7 @@ static void a_table_brought_up_to_date_is_like_a_new_one(void **state)
             .gpu = gpus[bits / 25 % 2],
             .arch = archs[bits / 50 % 2],
             .config = bits / 100 % 7 == 0 ? "TILE=7" : configs[bits / 100 % CONFIGS],
-            .median_ns = 100 + bits % 13,
+            .median_us = 100 + bits % 13,
             .is_unconfirmed = bits / 700 % 2 == 0});
         struct nearest *fresh = nearest_create(parts.db);
         expect_equal_answers(fresh, 33 << bits % 7, 1 + (int)(bits % 3000));

@@ -387,6 +387,7 @@ static void only_a_sound_success_is_eligible(void **state)
     struct sample good = full_sample(), bad;
     good.outcome = OUTCOME_OK;
     good.is_refused = false;
+    good.lo_ns = 1025, good.median_ns = 1050, good.hi_ns = 1075;
     assert_true(sample_is_eligible(&good));
     for (int outcome = 0; outcome < OUTCOME_COUNT; outcome++) {
         bad = good; /* a failure that carries a fine time */
@@ -407,6 +408,22 @@ static void only_a_sound_success_is_eligible(void **state)
     assert_false(sample_is_eligible(&bad));
     bad = good, bad.lo_ns = bad.median_ns + 1;
     assert_false(sample_is_eligible(&bad));
+}
+
+static void a_time_that_no_gpu_reaches_is_not_eligible(void **state)
+{
+    (void)state;
+    struct sample sample = full_sample();
+    sample.outcome = OUTCOME_OK;
+    sample.is_refused = false;
+    static const double times_ns[] = {1e-9, 1, 199.9, RECORD_MIN_NS};
+    for (size_t i = 0; i < 4; i++) {
+        sample.key.arch = "sm_90";
+        sample.lo_ns = sample.median_ns = sample.hi_ns = times_ns[i];
+        assert_int_equal(sample_is_eligible(&sample), i == 3);
+        sample.key.arch = "cpu"; /* the emulator's clock is its own */
+        assert_true(sample_is_eligible(&sample));
+    }
 }
 
 static void each_outcome_has_its_word(void **state)
@@ -438,6 +455,7 @@ int main(void)
         cmocka_unit_test(keys_that_run_together_hash_apart),
         cmocka_unit_test(the_order_is_confirmed_then_upper_bound_then_text),
         cmocka_unit_test(only_a_sound_success_is_eligible),
+        cmocka_unit_test(a_time_that_no_gpu_reaches_is_not_eligible),
         cmocka_unit_test(each_outcome_has_its_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,10 +238,10 @@ static void a_newer_database_is_refused_and_unchanged(void **state)
 {
     (void)state;
     tuning_db_close(open_db(NULL));
-    assert_int_equal(find_format(2, 3), 1);
+    assert_int_equal(find_format(2, 4), 1);
     size_t count, after_count;
     char *bytes = read_file(path_in("db/data.mdb"), &count);
-    refuse_db(TUNE_EVERSION, "format 3");
+    refuse_db(TUNE_EVERSION, "format 4");
     char *after = read_file(path_in("db/data.mdb"), &after_count);
     assert_int_equal(after_count, count);
     assert_memory_equal(after, bytes, count);
