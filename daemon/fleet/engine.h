@@ -1,12 +1,12 @@
 /* What the fleet needs of an engine: a table of rows with a change feed, a queue of tasks with
- * leases, a list of nodes. PostgreSQL is the one that is built (engine_postgres.c); another one is
- * another `struct engine_ops`.
+ * leases, a list of nodes. PostgreSQL is the one that is built (pg*.c); another one is another
+ * `struct engine_ops`, named in engine.c.
  *
  * All calls are made by the one thread of the link (link.c) and return within their deadline,
- * ENGINE_CALL_DEADLINE_MS unless said otherwise, or when engine_interrupt is called from another
- * thread. -1 with TUNE_EIO or TUNE_ETIMEOUT: the connection is lost and the engine must be
- * destroyed and connected anew; TUNE_EVERSION, TUNE_EPERM, TUNE_EINVAL: it works but will not have
- * us, and the sentence says what the operator has to do. */
+ * ENGINE_CALL_DEADLINE_MS unless said otherwise, or soon, with TUNE_ECANCELED, when the cancel
+ * descriptor becomes readable. -1 with TUNE_EIO, TUNE_ETIMEOUT or TUNE_ECANCELED: the connection is
+ * lost and the engine must be destroyed and connected anew; TUNE_EVERSION, TUNE_EPERM, TUNE_EINVAL:
+ * it works but will not have us, and the sentence says what the operator has to do. */
 #ifndef TUNE_ENGINE_H
 #define TUNE_ENGINE_H
 
@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ID_BYTES 64  /* of a row: the key that it has in the tuning database */
+#define ENGINE_ID_BYTES 64   /* of a row: the key that it has in the tuning database */
 #define ENGINE_NODE_BYTES 33 /* 32 hex digits and NUL */
-#define ENGINE_BUCKETS 256  /* rows by the first byte of their id */
+#define ENGINE_BUCKETS 256   /* rows by the first byte of their id */
 #define ENGINE_CALL_DEADLINE_MS 10000
 
 struct engine;
@@ -62,24 +62,33 @@ struct engine_node {
 };
 
 struct engine_ops {
-    const char *scheme; /* "postgresql" */
+    const char *name; /* "PostgreSQL" */
+    /* What an operator runs where a daemon may not make the tables by itself. */
+    const char *schema;
+    /* Whether a URL is one of this engine. */
+    bool (*knows)(const char *url);
+    /* New: the URL without its secrets, for people. */
+    char *(*show)(const char *url);
     /* Connects, makes the tables when they are absent and may be made, checks their version. New,
-     * or NULL. deadline_ms bounds the whole. */
-    struct engine *(*connect)(
-        const char *url, const char *node, unsigned deadline_ms, struct tune_error *err);
+     * or NULL. deadline_ms bounds the whole. cancel_fd (borrowed for the engine's life) becomes
+     * readable, and stays so, when no call is to go on. */
+    struct engine *(*connect)(const char *url, const char *node, int cancel_fd,
+        unsigned deadline_ms, struct tune_error *err);
     void (*destroy)(struct engine *engine);
-    /* From any thread: the call in progress returns soon, with TUNE_ECANCELED. */
-    void (*interrupt)(struct engine *engine);
+    /* What tells the engine's set of rows from that of another one: positions of one mean nothing
+     * in another. Borrowed. */
+    const char *(*identity)(const struct engine *engine);
 
     /* Rows: one transaction, durable when it returns. An id at most once in a batch. */
-    int (*put_batch)(struct engine *engine, const struct engine_row *rows, size_t count,
-        struct tune_error *err);
+    int (*put_batch)(
+        struct engine *engine, const struct engine_row *rows, size_t count, struct tune_error *err);
     /* Changes after seq in the order of commits, at most `limit`; *head: the last there is. */
     int (*changes_since)(struct engine *engine, uint64_t seq, size_t limit,
         void (*on_change)(const struct engine_row *row, void *context), void *context,
         uint64_t *head, struct tune_error *err);
-    /* Waits until there may be news (changes, tasks), wake_fd is readable, or the time is over: 0.
-     * Subscribed since connecting; news are never lost while the connection lives. */
+    /* Waits until there may be news (changes, tasks, ends of our tasks): 1; or wake_fd is readable
+     * or the time is over: 0. Subscribed since connecting; news are never lost while the connection
+     * lives. */
     int (*wait)(struct engine *engine, int wake_fd, unsigned timeout_ms, struct tune_error *err);
     /* The digests of all buckets, and the rows (id, hash, no line) of one. */
     int (*digest)(struct engine *engine, struct engine_bucket buckets[ENGINE_BUCKETS],
@@ -101,8 +110,7 @@ struct engine_ops {
         struct engine_task *task, struct tune_error *err);
     /* 0, or 1: the lease was lost, somebody else may have it. */
     int (*renew)(struct engine *engine, uint64_t task, unsigned lease_ms, struct tune_error *err);
-    int (*complete)(
-        struct engine *engine, uint64_t task, bool has_failed, struct tune_error *err);
+    int (*complete)(struct engine *engine, uint64_t task, bool has_failed, struct tune_error *err);
     /* The asker takes it back when nobody holds it: 0, or 1 when it is leased or finished. */
     int (*take_back)(struct engine *engine, uint64_t task, struct tune_error *err);
     int (*task_state)(struct engine *engine, uint64_t task, enum engine_task_state *state,
@@ -110,7 +118,8 @@ struct engine_ops {
     /* Removes a task whatever its state: the asker has no use for it any more. */
     int (*withdraw)(struct engine *engine, uint64_t task, struct tune_error *err);
 
-    /* Says "I am here", and what there is. */
+    /* Says "I am here", and what there is. 0, or 1: another process goes by this node's id (its
+     * database is a copy of ours, or ours of its), and this one needs a new id. */
     int (*beat)(struct engine *engine, const char *host, const char *targets, uint64_t position,
         struct tune_error *err);
     int (*status)(struct engine *engine,
@@ -118,6 +127,10 @@ struct engine_ops {
         uint64_t *rows, uint64_t *head, struct tune_error *err);
 };
 
+/* The engine of this URL; NULL: none that is built in, TUNE_EINVAL. */
+const struct engine_ops *engine_find(const char *url, struct tune_error *err);
+/* All that are built in, NULL-ended. */
+extern const struct engine_ops *const engines[];
 extern const struct engine_ops engine_postgres;
 
 void engine_task_finish(struct engine_task *task);

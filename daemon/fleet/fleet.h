@@ -74,8 +74,7 @@ enum fleet_task_end {
  * returns. The payload is a new reference that is taken. NULL when not connected, or when the
  * payload is larger than ENGINE_PAYLOAD_LIMIT_BYTES (engine.h). */
 struct fleet_task *fleet_offer(struct fleet *fleet, const char *target, json_t *payload,
-    void (*on_end)(struct fleet_task *task, enum fleet_task_end end, void *context),
-    void *context);
+    void (*on_end)(struct fleet_task *task, enum fleet_task_end end, void *context), void *context);
 /* The asker has nothing else to do: ends TAKEN_BACK unless a living helper holds it, in which case
  * on_end comes when that one is done or its lease has run out. With the engine out of reach for
  * FLEET_TASK_PATIENCE_MS it ends TAKEN_BACK too: the work may then be done twice, never not at

@@ -1,0 +1,203 @@
+/* Comparing the rows of both sides, bucket by bucket, and mending what differs. Whatever was lost
+ * on either side (an engine made anew or taken from a backup, a database folder that was restored),
+ * each has what the other acknowledged afterwards. Rows that change meanwhile are met twice, which
+ * does nothing. */
+#include "daemon/fleet/link_internal.h"
+
+#include "daemon/log.h"
+#include "daemon/xmalloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FETCH_ROWS 500
+
+struct entry {
+    uint8_t id[ENGINE_ID_BYTES];
+    uint64_t hash;
+    bool is_aside;
+};
+
+struct entries {
+    struct entry *items;
+    size_t count, room;
+};
+
+/* What a comparison has found. */
+struct mending {
+    struct link *link;
+    struct entries missing;        /* here */
+    struct tuning_db_batch *batch; /* what is missing there */
+    size_t fetched, unsent;
+};
+
+static void add_entry(struct entries *entries, const uint8_t *id, uint64_t hash, bool is_aside)
+{
+    if (entries->count == entries->room) {
+        entries->room = entries->room * 2 + 64;
+        entries->items = xrealloc(entries->items, entries->room * sizeof *entries->items);
+    }
+    struct entry *entry = &entries->items[entries->count++];
+    *entry = (struct entry){.hash = hash, .is_aside = is_aside};
+    memcpy(entry->id, id, sizeof entry->id);
+}
+
+static void on_theirs(const struct engine_row *row, void *context)
+{
+    add_entry(context, row->id, row->hash, false);
+}
+
+static int on_ours(const uint8_t *id, uint64_t hash, bool is_aside, void *context)
+{
+    add_entry(context, id, hash, is_aside);
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return memcmp(((const struct entry *)a)->id, ((const struct entry *)b)->id, ENGINE_ID_BYTES);
+}
+
+static void sort(struct entries *entries)
+{
+    if (entries->count > 0)
+        qsort(entries->items, entries->count, sizeof *entries->items, by_id);
+}
+
+static int send_again(struct mending *mending, const struct entry *entry)
+{
+    if (entry->is_aside) /* it is not ours to give */
+        return 0;
+    mending->unsent++;
+    return tuning_db_batch_unsent(mending->batch, entry->id, entry->hash);
+}
+
+/* Rows of one id that differ go both ways: each side keeps the one that stands. */
+static int match(struct mending *mending, const struct entries *ours, const struct entries *theirs)
+{
+    size_t i = 0, j = 0;
+    int status = 0;
+    while (status == 0 && (i < ours->count || j < theirs->count)) {
+        int order = i == ours->count     ? 1
+                    : j == theirs->count ? -1
+                                         : by_id(&ours->items[i], &theirs->items[j]);
+        const struct entry *our = &ours->items[i], *their = &theirs->items[j];
+        if (order < 0 || (order == 0 && our->hash != their->hash))
+            status = send_again(mending, our);
+        if (order > 0 || (order == 0 && our->hash != their->hash))
+            add_entry(&mending->missing, their->id, their->hash, false);
+        i += order <= 0;
+        j += order >= 0;
+    }
+    return status == 0 ? 0 : -1;
+}
+
+static bool is_equal(const struct entries *ours, const struct engine_bucket *theirs)
+{
+    uint64_t digest = 0;
+    for (size_t i = 0; i < ours->count; i++)
+        digest ^= ours->items[i].hash;
+    return theirs->rows == ours->count && theirs->digest == digest;
+}
+
+static int list_and_match(struct mending *mending, unsigned bucket, struct entries *ours,
+    struct entries *theirs, struct tune_error *err)
+{
+    struct link *link = mending->link;
+    if (link->options.engine->list_bucket(link->engine, bucket, on_theirs, theirs, err))
+        return -1;
+    sort(ours);
+    sort(theirs);
+    return match(mending, ours, theirs) ? tune_fail(err, TUNE_ENOMEM, "no memory for comparing")
+                                        : 0;
+}
+
+static int compare_bucket(struct mending *mending, unsigned bucket,
+    const struct engine_bucket *digest, struct tune_error *err)
+{
+    struct link *link = mending->link;
+    struct entries ours = {0}, theirs = {0};
+    int status = tuning_db_walk_bucket(
+        link->options.db, link->options.shares_emulated, bucket, on_ours, &ours, err);
+    if (status == 0 && !is_equal(&ours, digest))
+        status = list_and_match(mending, bucket, &ours, &theirs, err);
+    free(ours.items);
+    free(theirs.items);
+    return status;
+}
+
+/* --- mending ---------------------------------------------------------------------------------- */
+
+/* The position stays: what is fetched here is beside the feed. */
+static int fetch_some(struct mending *mending, size_t start, size_t count, struct tune_error *err)
+{
+    struct link *link = mending->link;
+    uint8_t(*ids)[ENGINE_ID_BYTES] = xcalloc(count, sizeof *ids);
+    struct link_taking taking = {.link = link, .batch = tuning_db_batch_create()};
+    for (size_t i = 0; i < count; i++)
+        memcpy(ids[i], mending->missing.items[start + i].id, ENGINE_ID_BYTES);
+    int status = link->options.engine->fetch(
+        link->engine, (const uint8_t(*)[ENGINE_ID_BYTES])ids, count, link_take_row, &taking, err);
+    if (status == 0 && link_store_taken(&taking, link->position))
+        mending->fetched += taking.taken;
+    tuning_db_batch_destroy(taking.batch);
+    free(ids);
+    return status;
+}
+
+static int fetch_missing(struct mending *mending, struct tune_error *err)
+{
+    struct link *link = mending->link;
+    for (size_t i = 0; i < mending->missing.count && !link->is_full; i += FETCH_ROWS) {
+        size_t left = mending->missing.count - i;
+        if (fetch_some(mending, i, left < FETCH_ROWS ? left : FETCH_ROWS, err) ||
+            link_keep_up(link, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int mend(struct mending *mending, struct tune_error *err)
+{
+    struct link *link = mending->link;
+    struct tuning_db_batch *batch = mending->batch;
+    mending->batch = NULL;
+    if (fetch_missing(mending, err)) {
+        tuning_db_batch_destroy(batch);
+        return -1;
+    }
+    if (mending->unsent > 0)
+        link->has_unsent = true;
+    if (tuning_db_batch_count(batch) == 0)
+        tuning_db_batch_destroy(batch);
+    else
+        link_commit(link, batch);
+    if (mending->missing.count > 0 || mending->unsent > 0)
+        log_info("fleet: compared: %zu rows were missing or other here, %zu there; %zu taken",
+            mending->missing.count, mending->unsent, mending->fetched);
+    return 0;
+}
+
+static int compare(struct mending *mending, struct tune_error *err)
+{
+    struct link *link = mending->link;
+    struct engine_bucket digests[ENGINE_BUCKETS];
+    if (link->options.engine->digest(link->engine, digests, err))
+        return -1;
+    for (unsigned i = 0; i < ENGINE_BUCKETS; i++)
+        if (compare_bucket(mending, i, &digests[i], err) || link_keep_up(link, err))
+            return -1;
+    return mend(mending, err);
+}
+
+int link_compare(struct link *link, struct tune_error *err)
+{
+    struct mending mending = {.link = link, .batch = tuning_db_batch_create()};
+    int status = mending.batch == NULL ? tune_fail(err, TUNE_ENOMEM, "no memory for comparing")
+                                       : compare(&mending, err);
+    tuning_db_batch_destroy(mending.batch);
+    free(mending.missing.items);
+    if (status == 0)
+        link->compare_ns = uv_hrtime() + LINK_COMPARE_MS * NS_PER_MS;
+    return status;
+}
