@@ -30,6 +30,7 @@ static const struct command commands[] = {
         "TABLE --strategy S --trace FILE [--budget N] [--runs N] [--seed N] [--noise] "
         "[--repeats N] [--outstanding N] [--space FILE]",
         "a search strategy on a recorded space, without daemon or GPU", run_simulate},
+    {"merge", "FILE... -o FILE", "files of records into one, without daemon", run_merge},
     {"devices", "", "the GPUs that the daemon sees", run_devices},
     {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
     {NULL, NULL, NULL, NULL},
@@ -68,6 +69,7 @@ static const struct legend {
     {"--outstanding", "proposals under way at once, as with several workers; default 1"},
     {"--space", "the space's values and constraints; default: index.json beside the table"},
     {"--limit", "at most so many"},
+    {"-o", "the file to write; a name that ends in .zst makes a compressed one; - is standard output"},
 };
 
 /* --- help ------------------------------------------------------------------------------------- */
