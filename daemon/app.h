@@ -12,6 +12,7 @@
 #include "daemon/sched.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/shipped.h"
 #include "daemon/writer.h"
 #include "plugins/registry.h"
 #include "tuning_db/tuning_db.h"
@@ -30,6 +31,7 @@ struct app {
     struct background *background;
     struct nearest *nearest;
     struct sessions *sessions;
+    struct shipped shipped;
     struct memo *memo;           /* answers of `get` that may be given again */
     uint64_t memo_changes;       /* counts what changes answers beside the best rows */
     struct image_source harness; /* kernels_src/harness.cu */

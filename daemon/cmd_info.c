@@ -108,6 +108,13 @@ static json_t *database_json(struct app *app)
         "generation", (json_int_t)stats.generation);
 }
 
+static json_t *shipped_json(const struct shipped *shipped)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "files", (json_int_t)shipped->files, "records",
+        (json_int_t)shipped->records, "set_aside", (json_int_t)shipped->set_aside, "refused",
+        (json_int_t)shipped->refused);
+}
+
 void cmd_stats(struct request *request)
 {
     struct app *app = request->app;
@@ -119,7 +126,7 @@ void cmd_stats(struct request *request)
     request_reply(request,
         json_pack(
             "{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
-            "s:s}, s:{s:I, s:I}, s:o}",
+            "s:s}, s:{s:I, s:I}, s:o, s:o}",
             "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9, "clients",
             (json_int_t)server_client_count(app->server), "requests", (json_int_t)app->requests,
             "jobs_active", (json_int_t)jobs_active_count(app->jobs), "workers", "compile",
@@ -129,5 +136,5 @@ void cmd_stats(struct request *request)
             (json_int_t)images.failures, "compiler", "nvrtc", compiler->nvrtc, "path",
             compiler->path, "include", compiler->include, "error", compiler->error, "memo", "hits",
             (json_int_t)memo_hits(app->memo), "bytes", (json_int_t)memo_bytes(app->memo),
-            "database", database_json(app)));
+            "database", database_json(app), "shipped", shipped_json(&app->shipped)));
 }

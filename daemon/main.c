@@ -96,6 +96,7 @@ static void on_left(uint64_t client, void *context)
 {
     (void)context;
     get_client_left(client);
+    import_client_left(client);
 }
 
 static void on_damage(const char *what, void *context)
@@ -165,7 +166,10 @@ static int open_parts(struct app *app, struct tune_error *err)
     if (load_harness(app, err))
         return -1;
     app->db = tuning_db_open(app->config.db, &options, err);
-    return app->db ? 0 : -1;
+    if (app->db == NULL)
+        return -1;
+    shipped_load(app->config.records, app->registry, app->db, &app->shipped);
+    return 0;
 }
 
 /* Other users' programs cannot pass through the database's folder, so a daemon for all of them

@@ -339,9 +339,10 @@ static uint64_t origin_of(const struct publish *publish)
     char *path = xasprintf("%s/data.mdb", publish->db_dir);
     if (stat(path, &status) != 0)
         log_warn("cannot look at %s", path);
-    char *text = xasprintf("%s %d %llu %llu %llx", TUNE_VERSION, SNAPSHOT_VERSION,
+    char *text = xasprintf("%s %d %llu %llu %llx %llx", TUNE_VERSION, SNAPSHOT_VERSION,
         (unsigned long long)status.st_dev, (unsigned long long)status.st_ino,
-        (unsigned long long)publish->view->hash);
+        (unsigned long long)publish->view->hash,
+        (unsigned long long)tuning_db_base_hash(publish->db));
     struct record_hash hash = record_text_hash(text);
     uint64_t origin;
     memcpy(&origin, hash.bytes, sizeof origin);
