@@ -372,6 +372,23 @@ static void check_published(json_t *checks, const struct tunectl *ctl)
     }
 }
 
+/* The records that came with the program. */
+static void check_shipped(json_t *checks, const struct tunectl *ctl)
+{
+    json_t *stats = NULL;
+    if (ctl->client == NULL || tune_request(ctl->client, "stats", NULL, &stats, NULL))
+        return;
+    const json_t *shipped = json_object_get(stats, "shipped");
+    if (shipped != NULL) {
+        double refused = number_of(shipped, "refused");
+        note(checks, refused > 0 ? "warning" : "ok", "shipped",
+            refused > 0 ? "see the daemon's log; install tunerd anew" : NULL,
+            "%.0f records came with tunerd, %.0f of other kernels, %.0f refused",
+            number_of(shipped, "records"), number_of(shipped, "set_aside"), refused);
+    }
+    json_decref(stats);
+}
+
 static void check_locks(json_t *checks)
 {
     const char *asked = getenv("TUNE_LOCK_DIR");
@@ -400,6 +417,7 @@ int run_doctor(struct tunectl *ctl, const struct args *args)
     check_socket(checks, ctl);
     check_database(checks, ctl);
     check_published(checks, ctl);
+    check_shipped(checks, ctl);
     check_locks(checks);
     bool is_well = all_present(checks);
     json_t *value = json_pack("{s:b, s:s, s:O, s:O?}", "ok", is_well, "version", TUNE_VERSION,
