@@ -153,6 +153,12 @@ static size_t find_value(const struct manifest_param *param, int64_t value)
     return SIZE_MAX;
 }
 
+const char *manifest_param_define(const struct manifest_param *param, int64_t value)
+{
+    size_t index = find_value(param, value);
+    return index == SIZE_MAX ? NULL : param->value_defines[index];
+}
+
 static size_t find_value_name(const struct manifest_param *param, const char *name)
 {
     for (size_t i = 0; i < param->value_count; i++)
@@ -462,8 +468,10 @@ static void finish_space(struct manifest *manifest)
         struct manifest_param *param = &manifest->params[i];
         free(param->name);
         free(param->meaning);
-        for (size_t j = 0; j < param->value_count; j++)
+        for (size_t j = 0; j < param->value_count; j++) {
             free(param->value_names[j]);
+            free(param->value_defines[j]);
+        }
     }
     for (size_t i = 0; i < manifest->derived_count; i++) {
         free(manifest->derived[i].name);

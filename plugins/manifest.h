@@ -16,7 +16,9 @@
  *   "shapes_cpu": [...]               optional: used instead of "shapes" on the emulated device
  *   "dtypes":  ["f32",...]            of f64 f32 f16 bf16 tf32 i64 i32 i16 i8 u64 u32 u16 u8
  *   "params":  [{"name","meaning","values":[16,32,{"value":2,"name":"xor"}]}]    1..32,
- * values 1..64 "derived": [{"name","expr","meaning"}]                    may use what stands before
+ * values 1..64; {"value":0,"name":"half","define":"0.5"} hands the source a text instead of the
+ * integer: a number or a word, of letters, digits, blanks and any of _ . + - : < > , " '
+ * "derived": [{"name","expr","meaning"}]                    may use what stands before
  * it "constraints": [{"expr","message"}] "requires": [{"when":EXPR,"sm":EXPR,"arch_suffix":"a"}]
  * optional: where `when` holds the configuration is valid only where `sm` (e.g. "sm >= 80") holds
  *   "buffers": [{"name","dtype","count":EXPR,"fill","role","zero_before"}]
@@ -55,7 +57,8 @@
  *
  * Every out or inout buffer needs a check: an output that nothing compares would be "right" always.
  *
- * The source gets every param and compile dim as a macro NAME=value, and for the swept dtype
+ * The source gets every param (its value, or that value's "define") and compile dim as a macro
+ * NAME=value, and for the swept dtype
  * TUNE_T=<C type> and TUNE_DTYPE_<F32>=1. */
 #ifndef TUNE_MANIFEST_H
 #define TUNE_MANIFEST_H
@@ -92,7 +95,8 @@ struct manifest_param {
     char *name, *meaning;
     size_t value_count;
     int64_t values[MANIFEST_MAX_VALUES];
-    char *value_names[MANIFEST_MAX_VALUES]; /* NULL where the value is a plain integer */
+    char *value_names[MANIFEST_MAX_VALUES];   /* NULL where the value is a plain integer */
+    char *value_defines[MANIFEST_MAX_VALUES]; /* what the macro says instead of it, or NULL */
 };
 
 struct manifest_derived {
@@ -216,6 +220,9 @@ void manifest_bind(const struct manifest *manifest, const struct device_info *de
 size_t manifest_find_dim(const struct manifest *manifest, const char *name);
 size_t manifest_find_param(const struct manifest *manifest, const char *name);
 bool manifest_has_dtype(const struct manifest *manifest, const char *dtype);
+
+/* The text that the source gets for a value; NULL: the value itself. Borrowed. */
+const char *manifest_param_define(const struct manifest_param *param, int64_t value);
 
 /* A param's value from JSON (an integer, or a value's name) or from text; it must be one of the
  * listed values. Strings such as "0x10" or " 16" are refused. */

@@ -253,14 +253,32 @@ static int read_dims(struct reader *reader, const json_t *root)
     return 0;
 }
 
+/* What the source gets for a value. It cannot end the macro, nor the line, nor call anything. */
+static int read_define(struct reader *reader, const json_t *json, char **define)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "_.+-:<>,\"' ";
+    if (reader_text(reader, json, "define", MANIFEST_MAX_NAME, true, define))
+        return -1;
+    return *define == NULL || (*define)[strspn(*define, allowed)] == '\0'
+               ? 0
+               : reader_fail(reader, TUNE_EINVAL,
+                     "\"define\" has \"%.20s\"; letters, digits, blanks and _ . + - : < > , \" ' "
+                     "may "
+                     "stand in it",
+                     *define + strspn(*define, allowed));
+}
+
 static int read_value(struct reader *reader, const json_t *json, struct manifest_param *param)
 {
-    static const char *const known[] = {"value", "name", NULL};
+    static const char *const known[] = {"value", "name", "define", NULL};
     size_t index = param->value_count++;
     struct tune_error cause = {0};
     if (json_is_object(json)) {
         if (reader_known(reader, json, known) ||
-            reader_text(reader, json, "name", MANIFEST_MAX_NAME, false, &param->value_names[index]))
+            reader_text(
+                reader, json, "name", MANIFEST_MAX_NAME, false, &param->value_names[index]) ||
+            read_define(reader, json, &param->value_defines[index]))
             return -1;
         if (!reader_is_identifier(param->value_names[index]))
             return reader_fail(reader, TUNE_EINVAL,

@@ -86,15 +86,24 @@ static void dtype_macro(const char *dtype, char out[32])
             out[i] = (char)(out[i] - 'a' + 'A');
 }
 
+/* What a param's macro says: in a launch's description its integer, to the compiler the text that
+ * stands for it where there is one. */
+static json_t *macro_new(const struct manifest_param *param, int64_t value, bool is_compiled)
+{
+    const char *define = is_compiled ? manifest_param_define(param, value) : NULL;
+    return define ? json_string(define) : json_integer(value);
+}
+
 /* Macros in canonical order (jansson keeps the order of insertion). */
-static json_t *defines_new(
-    const struct manifest *manifest, const int64_t *dims, const char *dtype, const int64_t *values)
+static json_t *defines_new(const struct manifest *manifest, const int64_t *dims, const char *dtype,
+    const int64_t *values, bool is_compiled)
 {
     char macro[32];
     int failed = 0;
     json_t *json = values ? json_object() : json_deep_copy(manifest->reference_defines);
     for (size_t i = 0; values != NULL && i < manifest->param_count; i++)
-        failed |= json_object_set_new(json, manifest->params[i].name, json_integer(values[i]));
+        failed |= json_object_set_new(json, manifest->params[i].name,
+            macro_new(&manifest->params[i], values[i], is_compiled));
     for (size_t i = 0; i < manifest->compile_dim_count; i++) {
         size_t dim = manifest->compile_dims[i];
         failed |= json_object_set_new(json, manifest->dims[dim].name, json_integer(dims[dim]));
@@ -110,7 +119,7 @@ static json_t *defines_new(
 
 static json_t *option_new(const char *key, const json_t *value)
 {
-    char text[MANIFEST_MAX_NAME + 64];
+    char text[2 * MANIFEST_MAX_NAME + 8];
     if (json_is_string(value))
         snprintf(text, sizeof text, "-D%s=%s", key, json_string_value(value));
     else
@@ -121,7 +130,7 @@ static json_t *option_new(const char *key, const json_t *value)
 json_t *plan_defines(const struct manifest *manifest, const int64_t *dims, const char *dtype,
     const int64_t *values, struct tune_error *err)
 {
-    json_t *defines = defines_new(manifest, dims, dtype, values);
+    json_t *defines = defines_new(manifest, dims, dtype, values, true);
     json_t *options = json_array();
     const char *key;
     json_t *value;
@@ -300,7 +309,7 @@ static json_t *kernel_new(struct plan *plan, const struct manifest_launch *launc
     json_t *args = args_new(plan, launch);
     if (args == NULL)
         return NULL;
-    json_t *defines = defines_new(plan->manifest, plan->dims, plan->dtype, plan->values);
+    json_t *defines = defines_new(plan->manifest, plan->dims, plan->dtype, plan->values, false);
     return packed(
         plan, json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:b, s:I}", "entry", launch->entry,
                   "grid", triple_new(geometry.grid), "block", triple_new(geometry.block),

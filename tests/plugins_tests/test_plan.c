@@ -161,6 +161,31 @@ static void options_stand_in_the_order_of_the_manifest(void **state)
     manifest_destroy(manifest);
 }
 
+/* The launch's description keeps the integer, by which programs find the value again. */
+static void a_value_may_stand_for_a_text_of_the_source(void **state)
+{
+    (void)state;
+    static const int64_t n[] = {1000}, half[] = {2};
+    struct device_info device = device_of("sm_90");
+    struct tune_error err = {0};
+    struct manifest *manifest = load_changed("small",
+        "{\"params\": [{\"name\": \"BLOCK\", \"meaning\": \"a factor\", \"values\": [128,"
+        "{\"value\": 2, \"name\": \"half\", \"define\": \"0.5f\"}]}],"
+        "\"default\": {\"BLOCK\": \"half\"}, \"constraints\": [], \"derived\": []}",
+        &err);
+    if (manifest == NULL)
+        fail_msg("%s", err.text);
+    json_t *options = plan_defines(manifest, n, "f32", half, NULL);
+    assert_string_equal(json_string_value(json_array_get(options, 0)), "-DBLOCK=0.5f");
+    json_t *launches = plan_launches(manifest, &device, n, "f32", half, NULL);
+    const json_t *defines = json_object_get(json_array_get(launches, 0), "defines");
+    assert_int_equal(json_integer_value(json_object_get(defines, "BLOCK")), 2);
+    assert_null(manifest_param_define(&manifest->params[0], 128));
+    json_decref(options);
+    json_decref(launches);
+    manifest_destroy(manifest);
+}
+
 static void entries_are_named_once(void **state)
 {
     (void)state;
@@ -349,6 +374,7 @@ int main(void)
         cmocka_unit_test(the_reference_has_tolerances_with_their_numbers),
         cmocka_unit_test(a_reference_of_another_size_is_refused),
         cmocka_unit_test(options_stand_in_the_order_of_the_manifest),
+        cmocka_unit_test(a_value_may_stand_for_a_text_of_the_source),
         cmocka_unit_test(entries_are_named_once),
         cmocka_unit_test(a_variant_may_need_an_arch_of_its_own),
         cmocka_unit_test(work_is_counted_and_absent_work_is_zero),
