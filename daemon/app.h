@@ -4,6 +4,7 @@
 
 #include "daemon/background.h"
 #include "daemon/config.h"
+#include "daemon/fleet/fleet.h"
 #include "daemon/image.h"
 #include "daemon/job.h"
 #include "daemon/publish.h"
@@ -23,6 +24,7 @@ struct app {
     struct registry *registry;
     struct tuning_db *db;
     struct writer *writer;
+    struct fleet *fleet; /* NULL: what is measured here is not shared */
     struct sched *sched;
     struct images *images;
     struct jobs *jobs;

@@ -1,4 +1,4 @@
-/* ping, kernels, describe, devices, stats: what the daemon is and has. */
+/* ping, kernels, describe, devices, stats, fleet: what the daemon is and has. */
 #include "daemon/command.h"
 
 #include "client/proto.h"
@@ -126,7 +126,7 @@ void cmd_stats(struct request *request)
     request_reply(request,
         json_pack(
             "{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
-            "s:s}, s:{s:I, s:I}, s:o, s:o}",
+            "s:s}, s:{s:I, s:I}, s:o, s:o, s:o}",
             "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9, "clients",
             (json_int_t)server_client_count(app->server), "requests", (json_int_t)app->requests,
             "jobs_active", (json_int_t)jobs_active_count(app->jobs), "workers", "compile",
@@ -136,5 +136,20 @@ void cmd_stats(struct request *request)
             (json_int_t)images.failures, "compiler", "nvrtc", compiler->nvrtc, "path",
             compiler->path, "include", compiler->include, "error", compiler->error, "memo", "hits",
             (json_int_t)memo_hits(app->memo), "bytes", (json_int_t)memo_bytes(app->memo),
-            "database", database_json(app), "shipped", shipped_json(&app->shipped)));
+            "database", database_json(app), "shipped", shipped_json(&app->shipped), "fleet",
+            app->fleet ? fleet_to_json(app->fleet) : json_null()));
+}
+
+void cmd_fleet(struct request *request)
+{
+    static const char *const keys[] = {NULL};
+    struct app *app = request->app;
+    struct tune_error err = {0};
+    if (proto_known_keys(request->params, keys, "fleet", &err) == 0 && app->fleet == NULL)
+        tune_fail(&err, TUNE_ENOTFOUND,
+            "this daemon shares nothing: start it with --fleet URL (tunerd(8), FLEET)");
+    if (err.code != TUNE_OK)
+        request_fail(request, &err);
+    else
+        request_reply(request, fleet_to_json(app->fleet));
 }

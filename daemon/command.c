@@ -23,6 +23,7 @@ const struct command commands[] = {
     {"refuse", "take records out of service by their origin", cmd_refuse},
     {"devices", "GPUs and their state", cmd_devices},
     {"stats", "counters of the daemon", cmd_stats},
+    {"fleet", "the machines that share their records, and the link to them", cmd_fleet},
     {NULL, NULL, NULL},
 };
 
@@ -223,6 +224,8 @@ void command_dispatch(
 void app_rows_stored(struct app *app)
 {
     app->busy_at_ms = uv_now(&app->loop);
+    if (app->fleet != NULL)
+        fleet_kick(app->fleet);
 }
 
 int find_plugin(

@@ -61,6 +61,7 @@ void cmd_kernels(struct request *request);
 void cmd_describe(struct request *request);
 void cmd_devices(struct request *request);
 void cmd_stats(struct request *request);
+void cmd_fleet(struct request *request);
 /* cmd_get.c */
 void cmd_get(struct request *request);
 /* cmd_sweep.c */

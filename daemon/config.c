@@ -39,6 +39,13 @@ const char config_help[] =
     "  --background-busy P     it begins only while the GPU is at work at most P % of the time\n"
     "                          (default: 10)\n"
     "  --background-memory P   and at most P % of its memory is in use (default: 50)\n"
+    "  --fleet URL             share what is measured with other machines, through PostgreSQL: a "
+    "URL\n"
+    "                          or connection text of libpq (also TUNE_FLEET, where it is not seen\n"
+    "                          in the list of processes; passwords belong into ~/.pgpass)\n"
+    "  --fleet-limit MIB       take rows of others until the database is so large (default: 8192)\n"
+    "  --fleet-emulated        share rows of emulated devices too, for tests\n"
+    "  --fleet-schema          print the SQL that makes the fleet's tables, and end\n"
     "  --idle-exit S           end after S seconds without clients and jobs (default: never)\n"
     "  --system                a daemon for all users of a group: no kernels from users' folders\n"
     "  --log FILE              append the log here instead of standard error\n"
@@ -64,6 +71,10 @@ enum option_key {
     KEY_BACKGROUND_SECONDS,
     KEY_BACKGROUND_BUSY,
     KEY_BACKGROUND_MEMORY,
+    KEY_FLEET,
+    KEY_FLEET_LIMIT,
+    KEY_FLEET_EMULATED,
+    KEY_FLEET_SCHEMA,
     KEY_IDLE,
     KEY_SYSTEM,
     KEY_LOG,
@@ -90,6 +101,10 @@ static const struct option options[] = {
     {"background-seconds", required_argument, NULL, KEY_BACKGROUND_SECONDS},
     {"background-busy", required_argument, NULL, KEY_BACKGROUND_BUSY},
     {"background-memory", required_argument, NULL, KEY_BACKGROUND_MEMORY},
+    {"fleet", required_argument, NULL, KEY_FLEET},
+    {"fleet-limit", required_argument, NULL, KEY_FLEET_LIMIT},
+    {"fleet-emulated", no_argument, NULL, KEY_FLEET_EMULATED},
+    {"fleet-schema", no_argument, NULL, KEY_FLEET_SCHEMA},
     {"idle-exit", required_argument, NULL, KEY_IDLE},
     {"system", no_argument, NULL, KEY_SYSTEM},
     {"log", required_argument, NULL, KEY_LOG},
@@ -209,6 +224,20 @@ static int take_option(struct config *config, int key, const char *value, struct
     case KEY_BACKGROUND_BUSY:
     case KEY_BACKGROUND_MEMORY:
         return take_background(config, key, value, err);
+    case KEY_FLEET:
+        replace(&config->fleet, value);
+        return 0;
+    case KEY_FLEET_LIMIT:
+        if (parse_number(value, "fleet-limit", 1, 65536, &number, err))
+            return -1;
+        config->fleet_limit_bytes = (size_t)number << 20;
+        return 0;
+    case KEY_FLEET_EMULATED:
+        config->fleet_shares_emulated = true;
+        return 0;
+    case KEY_FLEET_SCHEMA:
+        config->show_fleet_schema = true;
+        return 0;
     case KEY_IDLE:
         if (parse_number(value, "idle-exit", 1, 1 << 30, &number, err))
             return -1;
@@ -421,7 +450,8 @@ static int fill_socket(struct config *config, struct tune_error *err)
 }
 
 /* The environment of the workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly,
- * since a lazy load would fall into the first timed launch. */
+ * since a lazy load would fall into the first timed launch. The fleet's password is not for them.
+ */
 static void fill_worker_env(struct config *config)
 {
     size_t count = 0;
@@ -432,7 +462,9 @@ static void fill_worker_env(struct config *config)
     for (size_t i = 0; i < count; i++) {
         bool is_ours = strncmp(environ[i], "TUNE_CUDA_DIR=", 14) == 0 ||
                        strncmp(environ[i], "CUDA_MODULE_LOADING=", 20) == 0;
-        if (!is_ours)
+        bool is_secret = strncmp(environ[i], "TUNE_FLEET=", 11) == 0 ||
+                         strncmp(environ[i], "PGPASSWORD=", 11) == 0;
+        if (!is_ours && !is_secret)
             env[used++] = xstrdup(environ[i]);
     }
     if (config->cuda != NULL)
@@ -455,6 +487,9 @@ static void fill_defaults(struct config *config)
         config->emulate = true;
     if (config->cuda == NULL)
         config->cuda = xstrdup(getenv("TUNE_CUDA_DIR"));
+    const char *fleet = getenv("TUNE_FLEET");
+    if (config->fleet == NULL && fleet != NULL && fleet[0] != '\0')
+        config->fleet = xstrdup(fleet);
 }
 
 int config_parse(struct config *config, int argc, char **argv, struct tune_error *err)
@@ -464,10 +499,11 @@ int config_parse(struct config *config, int argc, char **argv, struct tune_error
         .background_seconds = 120,
         .background_busy_percent = 10,
         .background_memory_percent = 50,
+        .fleet_limit_bytes = (size_t)8 << 30,
     };
     if (parse_options(config, argc, argv, err))
         return -1;
-    if (config->show_help || config->show_version)
+    if (config->show_help || config->show_version || config->show_fleet_schema)
         return 0;
     fill_defaults(config);
     char *prefix = find_prefix(err);
@@ -499,5 +535,6 @@ void config_finish(struct config *config)
     free(config->records);
     free(config->cuda);
     free(config->devices);
+    free(config->fleet);
     *config = (struct config){0};
 }

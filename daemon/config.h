@@ -19,6 +19,8 @@ struct config {
     size_t plugin_count;
     char *cuda;        /* searched first for libcuda and libnvrtc; NULL: none */
     char *devices;     /* ordinals, NULL: all */
+    char *fleet;       /* what is shared with others goes through this engine; NULL: nothing is */
+    size_t fleet_limit_bytes;
     char **worker_env; /* NULL-ended */
     unsigned compile_workers;
     uint64_t compile_deadline_ms;
@@ -29,6 +31,7 @@ struct config {
         background_memory_percent;
     uint64_t idle_exit_ms; /* 0: never; how long without clients and jobs before the daemon ends */
     bool foreground, emulate, check, salvage, debug, is_system, show_help, show_version;
+    bool fleet_shares_emulated, show_fleet_schema;
 };
 
 /* 0, or -1 with a usage error (TUNE_EINVAL) or another. config_finish releases either way. */

@@ -1,8 +1,8 @@
 /* tunerd: puts the parts together, runs the loop, takes them apart again.
  *
  * Stopping is a flow, one step after another: no new clients; running tunings are left to be
- * resumed; workers end; the writer commits what is left; that is published; handles close; the loop
- * runs dry and closes (or the exit status is 1). */
+ * resumed; the link to the fleet ends; workers end; the writer commits what is left; that is
+ * published; handles close; the loop runs dry and closes (or the exit status is 1). */
 #include "daemon/app.h"
 #include "daemon/command.h"
 #include "daemon/file.h"
@@ -113,6 +113,13 @@ static void on_unsound(const struct tune_error *why, void *context)
     _exit(1);
 }
 
+static void on_stored(void *context)
+{
+    const struct app *app = context;
+    if (app->fleet != NULL)
+        fleet_kick(app->fleet);
+}
+
 /* --- start ------------------------------------------------------------------------------------ */
 
 /* A process started with 0, 1 or 2 closed would get the database or the socket there, and its own
@@ -158,7 +165,11 @@ static void load_kernels(struct app *app)
 
 static int open_parts(struct app *app, struct tune_error *err)
 {
-    struct tuning_db_options options = {.on_damage = on_damage, .on_unsound = on_unsound};
+    struct tuning_db_options options = {
+        .has_outbox = app->config.fleet != NULL,
+        .on_damage = on_damage,
+        .on_unsound = on_unsound,
+    };
     app->registry = registry_create((const char *const *)app->config.plugins);
     if (app->registry == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for the kernels");
@@ -190,6 +201,24 @@ static void start_publish(struct app *app)
     free(link);
 }
 
+static int start_fleet(struct app *app, struct tune_error *err)
+{
+    if (app->config.fleet == NULL)
+        return 0;
+    struct fleet_deps deps = {
+        .loop = &app->loop,
+        .db = app->db,
+        .registry = app->registry,
+        .host = app->host,
+        .url = app->config.fleet,
+        .shares_emulated = app->config.fleet_shares_emulated,
+        .limit_bytes = app->config.fleet_limit_bytes,
+    };
+    app->fleet = fleet_create(&deps, err);
+    writer_watch(app->writer, on_stored, app);
+    return app->fleet != NULL ? 0 : -1;
+}
+
 static void start_parts(struct app *app, struct tune_error *err)
 {
     struct sched_options sched = {
@@ -202,7 +231,8 @@ static void start_parts(struct app *app, struct tune_error *err)
         .on_devices = on_devices,
     };
     struct server_callbacks server = {on_line, on_request, on_left, app};
-    struct jobs_callbacks jobs = {is_idle, on_job_event, app};
+    struct jobs_callbacks jobs = {
+        .is_idle = is_idle, .on_event = on_job_event, .context = app};
     struct background_options background = {
         .worker_path = app->config.worker,
         .env = (const char *const *)app->config.worker_env,
@@ -216,7 +246,7 @@ static void start_parts(struct app *app, struct tune_error *err)
         return;
     server_allow_group(app->server, app->config.is_system);
     app->writer = writer_create(&app->loop, app->db, err);
-    if (app->writer == NULL)
+    if (app->writer == NULL || start_fleet(app, err))
         return;
     start_publish(app);
     app->sched = sched_create(&app->loop, &sched, on_ready, app);
@@ -233,6 +263,7 @@ static void start_parts(struct app *app, struct tune_error *err)
         .harness = &app->harness,
         .compile_workers = app->config.compile_workers,
         .host = app->host,
+        .fleet = app->fleet,
     };
     app->jobs = jobs_create(&deps, app->registry, &jobs);
     if (jobs_load(app->jobs, err) == 0)
@@ -263,13 +294,23 @@ static void on_sched_stopped(void *context)
     writer_stop(app->writer, on_writer_stopped, app);
 }
 
+static void on_fleet_stopped(void *context)
+{
+    struct app *app = context;
+    app->fleet = NULL;
+    sched_stop(app->sched, on_sched_stopped, app);
+}
+
 static void on_background_stopped(void *context)
 {
     struct app *app = context;
     app->background = NULL;
     jobs_destroy(app->jobs);
     app->jobs = NULL;
-    sched_stop(app->sched, on_sched_stopped, app);
+    if (app->fleet != NULL)
+        fleet_stop(app->fleet, on_fleet_stopped, app);
+    else
+        on_fleet_stopped(app);
 }
 
 static void on_server_stopped(void *context)
@@ -309,6 +350,8 @@ static void on_hangup(uv_signal_t *handle, int signal)
     load_kernels(app);
     if (sched_devices_known(app->sched))
         show_publish(app);
+    if (app->fleet != NULL)
+        fleet_registry_changed(app->fleet);
     command_forget_answers(app);
 }
 
@@ -511,6 +554,12 @@ int main(int argc, char **argv)
     if (app.config.show_help || app.config.show_version) {
         printf("%s", app.config.show_help ? config_help : "tunerd " TUNE_VERSION "\n");
         return 0;
+    }
+    if (app.config.show_fleet_schema) {
+        const char *schema = fleet_schema();
+        if (schema == NULL)
+            fputs("tunerd: this tunerd was built without the fleet (TUNE_FLEET)\n", stderr);
+        return schema != NULL && fputs(schema, stdout) >= 0 && fflush(stdout) == 0 ? 0 : 1;
     }
     status = app.config.check ? check(&app) : app.config.salvage ? salvage(&app) : run(&app);
     finish(&app);

@@ -32,6 +32,8 @@ struct writer {
     bool is_done, is_ending;
     struct tune_error result;
     /* Loop thread only. */
+    void (*on_commit)(void *context);
+    void *watch_context;
     bool is_stopping;
     int open_handles;
     void (*on_stopped)(void *context);
@@ -148,6 +150,8 @@ static void on_committed(uv_async_t *async)
     uv_mutex_unlock(&writer->mutex);
     group_finish(group);
     free(group);
+    if (result.code == TUNE_OK && writer->on_commit != NULL)
+        writer->on_commit(writer->watch_context);
     hand_over(writer);
     maybe_stop(writer);
 }
@@ -200,6 +204,12 @@ void writer_forget(struct writer *writer, const void *context)
     forget_in(&writer->open, context);
     if (writer->submitted != NULL)
         forget_in(writer->submitted, context);
+}
+
+void writer_watch(struct writer *writer, void (*on_commit)(void *context), void *context)
+{
+    writer->on_commit = on_commit;
+    writer->watch_context = context;
 }
 
 void writer_stop(struct writer *writer, void (*on_stopped)(void *context), void *context)

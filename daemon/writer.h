@@ -27,6 +27,9 @@ void writer_after_commit(struct writer *writer, writer_callback callback, void *
 /* Forgets the completions of this context: it is about to be destroyed. Their records stay. */
 void writer_forget(struct writer *writer, const void *context);
 
+/* Tells of each commit that succeeded, after its completions; one watcher. */
+void writer_watch(struct writer *writer, void (*on_commit)(void *context), void *context);
+
 /* Commits what is left, ends the thread, frees the writer, then calls on_stopped. */
 void writer_stop(struct writer *writer, void (*on_stopped)(void *context), void *context);
 

@@ -38,6 +38,7 @@ static const struct command commands[] = {
         "take records out of service by where they come from", run_refuse},
     {"merge", "FILE... -o FILE", "files of records into one, without daemon", run_merge},
     {"devices", "", "the GPUs that the daemon sees", run_devices},
+    {"fleet", "", "the machines that share their records, and the link to them", run_fleet},
     {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
     {NULL, NULL, NULL, NULL},
 };

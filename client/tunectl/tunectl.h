@@ -44,6 +44,7 @@ int run_get(struct tunectl *ctl, const struct args *args);
 int run_kernels(struct tunectl *ctl, const struct args *args);
 int run_describe(struct tunectl *ctl, const struct args *args);
 int run_devices(struct tunectl *ctl, const struct args *args);
+int run_fleet(struct tunectl *ctl, const struct args *args);
 int run_doctor(struct tunectl *ctl, const struct args *args);
 int run_export(struct tunectl *ctl, const struct args *args);
 int run_import(struct tunectl *ctl, const struct args *args);
