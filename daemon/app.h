@@ -5,6 +5,7 @@
 #include "daemon/background.h"
 #include "daemon/config.h"
 #include "daemon/fleet/fleet.h"
+#include "daemon/helping.h"
 #include "daemon/image.h"
 #include "daemon/job.h"
 #include "daemon/publish.h"
@@ -28,6 +29,7 @@ struct app {
     struct sched *sched;
     struct images *images;
     struct jobs *jobs;
+    struct helping *helping; /* NULL without a fleet */
     struct publish *publish;
     struct server *server;
     struct background *background;

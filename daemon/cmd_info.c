@@ -126,7 +126,7 @@ void cmd_stats(struct request *request)
     request_reply(request,
         json_pack(
             "{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
-            "s:s}, s:{s:I, s:I}, s:o, s:o, s:o}",
+            "s:s}, s:{s:I, s:I}, s:o, s:o, s:o, s:o}",
             "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9, "clients",
             (json_int_t)server_client_count(app->server), "requests", (json_int_t)app->requests,
             "jobs_active", (json_int_t)jobs_active_count(app->jobs), "workers", "compile",
@@ -137,7 +137,8 @@ void cmd_stats(struct request *request)
             compiler->path, "include", compiler->include, "error", compiler->error, "memo", "hits",
             (json_int_t)memo_hits(app->memo), "bytes", (json_int_t)memo_bytes(app->memo),
             "database", database_json(app), "shipped", shipped_json(&app->shipped), "fleet",
-            app->fleet ? fleet_to_json(app->fleet) : json_null()));
+            app->fleet ? fleet_to_json(app->fleet) : json_null(), "helping",
+            app->helping ? helping_to_json(app->helping) : json_null()));
 }
 
 void cmd_fleet(struct request *request)

@@ -42,6 +42,8 @@ static void on_job_event(const char *method, json_t *params, const char *job, vo
         return;
     server_unsubscribe_all(app->server, job);
     get_job_ended(app, job);
+    if (app->helping != NULL)
+        helping_kick(app->helping); /* a device may be free */
 }
 
 /* What is published follows from kernels and devices. */
@@ -67,12 +69,26 @@ static void on_ready(void *context)
 {
     const struct app *app = context;
     jobs_kick(app->jobs);
+    if (app->helping != NULL)
+        helping_kick(app->helping);
 }
 
 static bool is_idle(size_t device, void *context)
 {
     const struct app *app = context;
     return background_is_idle(app->background, device);
+}
+
+static bool is_lent(size_t device, bool is_wanted, void *context)
+{
+    const struct app *app = context;
+    return app->helping != NULL && helping_has(app->helping, device, is_wanted);
+}
+
+static void on_returned(void *context)
+{
+    const struct app *app = context;
+    jobs_kick(app->jobs);
 }
 
 static void on_looked(void *context)
@@ -232,7 +248,7 @@ static void start_parts(struct app *app, struct tune_error *err)
     };
     struct server_callbacks server = {on_line, on_request, on_left, app};
     struct jobs_callbacks jobs = {
-        .is_idle = is_idle, .on_event = on_job_event, .context = app};
+        .is_idle = is_idle, .is_lent = is_lent, .on_event = on_job_event, .context = app};
     struct background_options background = {
         .worker_path = app->config.worker,
         .env = (const char *const *)app->config.worker_env,
@@ -266,6 +282,13 @@ static void start_parts(struct app *app, struct tune_error *err)
         .fleet = app->fleet,
     };
     app->jobs = jobs_create(&deps, app->registry, &jobs);
+    struct helping_deps helping = {.tuning = deps,
+        .registry = app->registry,
+        .jobs = app->jobs,
+        .on_returned = on_returned,
+        .context = app};
+    if (app->fleet != NULL)
+        app->helping = helping_create(&helping);
     if (jobs_load(app->jobs, err) == 0)
         sessions_load(app->sessions, err);
 }
@@ -305,6 +328,8 @@ static void on_background_stopped(void *context)
 {
     struct app *app = context;
     app->background = NULL;
+    helping_destroy(app->helping);
+    app->helping = NULL;
     jobs_destroy(app->jobs);
     app->jobs = NULL;
     if (app->fleet != NULL)
@@ -359,7 +384,8 @@ static void on_idle_check(uv_timer_t *timer)
 {
     struct app *app = timer->data;
     uint64_t now_ms = uv_now(&app->loop);
-    if (server_client_count(app->server) > 0 || jobs_active_count(app->jobs) > 0)
+    bool is_helping = app->helping != NULL && helping_is_active(app->helping);
+    if (server_client_count(app->server) > 0 || jobs_active_count(app->jobs) > 0 || is_helping)
         app->busy_at_ms = now_ms;
     else if (now_ms - app->busy_at_ms > app->config.idle_exit_ms)
         stop(app, "idle");

@@ -19,12 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#pragma weak fleet_helpers
-#pragma weak fleet_offer
-#pragma weak fleet_take_back
-#pragma weak fleet_withdraw
-#pragma weak fleet_target_text
-
 #define BATCH_FIRST 8      /* before it is known how long a candidate takes */
 #define BATCH_LEARNING 2   /* a search that learns chooses the worse the more is out */
 #define BATCH_SECONDS 3.0  /* what a batch should take */

@@ -192,7 +192,9 @@ static void rows_that_come_after_the_taking_back_change_nothing(void **state)
     run_to_end();
     assert_whole();
     assert_true(count_rows("GPU-far") > 0);
-    assert_int_equal(count_rows("GPU-0"), field(NULL, "space"));
+    /* Some come in time all the same. */
+    assert_int_equal(
+        count_rows("GPU-0") + field("fleet", "remote_evaluations"), field(NULL, "space"));
 }
 
 static bool all_else_is_done(void *context)
@@ -290,6 +292,12 @@ static bool is_being_read(void *context)
     return tuning->batch_count > 0 && fake.tasks == NULL;
 }
 
+static bool pool_is_idle(void *context)
+{
+    (void)context;
+    return parts.loop->active_reqs.count == 0;
+}
+
 /* The memory of what is being read goes when it has been read (the sanitizer looks). */
 static void a_daemon_that_stops_leaves_nothing(void **state)
 {
@@ -298,6 +306,7 @@ static void a_daemon_that_stops_leaves_nothing(void **state)
     run_until(is_being_read, tuning);
     tuning_abandon(tuning);
     assert_null(fake.tasks);
+    run_until(pool_is_idle, NULL); /* the database is closed when the loop has run dry */
     assert_false(told.is_over);
 }
 
