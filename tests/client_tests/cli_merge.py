@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -95,6 +96,25 @@ class Merge(unittest.TestCase):
         self.assertIn("conflict:2: a mark of a merge conflict of git", error)
         cut = self.write("cut", self.header, self.lines[0], self.lines[1][:-9])
         self.refuse(cut, says="cut:3: ")
+
+    @unittest.skipIf(shutil.which("git") is None, "no git here")
+    def test_it_is_a_merge_driver_for_git(self):
+        def git(*args):
+            subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *args], check=True,
+                           cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           env=dict(os.environ, GIT_CONFIG_GLOBAL="/dev/null"), timeout=60)
+        git("init")
+        git("config", "merge.tunerd.driver", TUNECTL + " merge %A %B -o %A")
+        self.write(".gitattributes", b"*.jsonl merge=tunerd\n")
+        sides = (self.lines[:1], self.lines[:6] + read(SUPERSEDED).splitlines(True)[1:],
+                 self.lines[:1] + self.lines[6:] + self.lines[1:4])
+        for branch, lines in zip(("base", "left", "right"), sides):
+            git("checkout", "-b", branch, *(["base"] if branch != "base" else []))
+            self.write("r.jsonl", self.header, *lines)
+            git("add", ".gitattributes", "r.jsonl")
+            git("commit", "-m", branch)
+        git("merge", "left", "-m", "both")
+        self.assertEqual(read(self.path("r.jsonl")), read(KEPT))
 
     def test_a_merge_of_git_that_went_well_is_a_sound_file(self):
         text = self.write("union", self.header, *self.lines[:4], self.header, *self.lines[2:])
