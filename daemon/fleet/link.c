@@ -232,6 +232,7 @@ static int list_nodes(struct link *link, struct tune_error *err)
     struct link_status listed = {0};
     uint64_t rows = 0, head = 0;
     int status = link->options.engine->status(link->engine, on_node, &listed, &rows, &head, err);
+    size_t nodes = listed.node_count;
     if (status == 0) {
         uv_mutex_lock(&link->mutex);
         struct link_status old = {
@@ -244,7 +245,10 @@ static int list_nodes(struct link *link, struct tune_error *err)
         link->options.on_news(link->options.context);
     }
     link_status_finish(&listed);
-    link->status_ns = uv_hrtime() + LINK_STATUS_MS * NS_PER_MS;
+    uint64_t pause_ms = LINK_STATUS_MS + LINK_STATUS_MS * nodes / 100;
+    if (pause_ms > LINK_STATUS_LAST_MS)
+        pause_ms = LINK_STATUS_LAST_MS;
+    link->status_ns = uv_hrtime() + pause_ms * NS_PER_MS;
     return status;
 }
 

@@ -15,7 +15,8 @@
 #define LINK_SEND_EVERY_MS 50 /* one batch is one fsync there: rows gather so long */
 #define LINK_TAKE_ROWS 1000
 #define LINK_BEAT_MS 2000
-#define LINK_STATUS_MS 5000
+#define LINK_STATUS_MS 1000 /* the list of nodes, and as much again for each hundred of them, */
+#define LINK_STATUS_LAST_MS 10000 /* up to this */
 #define LINK_COMPARE_MS (10 * 60 * 1000)
 #define LINK_STORE_PAUSE_MS 1000 /* after a commit of ours that failed */
 

@@ -60,6 +60,7 @@ static const struct {
     {"28", TUNE_EPERM, true, "check the user and the password of --fleet"},
     {"3D000", TUNE_EPERM, true, "create the database, or name another with --fleet"},
     {"57014", TUNE_ETIMEOUT, true, "the server took too long"},
+    {"21", TUNE_EINVAL, false, "the server refuses a value"},
     {"22", TUNE_EINVAL, false, "the server refuses a value"},
     {"23", TUNE_EINVAL, false, "the server refuses a value"},
     {"54", TUNE_EINVAL, false, "the server refuses a value"},

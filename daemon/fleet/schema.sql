@@ -115,14 +115,14 @@ BEGIN
 END $$;
 
 -- The end of a lease. Its rows were put before, so they are below the head of now.
-CREATE OR REPLACE FUNCTION tunerd.complete(task bigint, by text, has_failed boolean)
+CREATE OR REPLACE FUNCTION tunerd.complete(wanted bigint, by text, has_failed boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   of text;
 BEGIN
   UPDATE tunerd.task SET state = CASE WHEN has_failed THEN 3 ELSE 2 END,
       done_seq = (SELECT seq FROM tunerd.head)
-    WHERE id = task AND owner = by AND state = 1 RETURNING asker INTO of;
+    WHERE id = wanted AND owner = by AND state = 1 RETURNING asker INTO of;
   IF of IS NULL THEN
     RETURN 0;
   END IF;
