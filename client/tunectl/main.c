@@ -12,7 +12,8 @@ static const struct command commands[] = {
     {"sweep",
         "KERNEL [--shape DIMS]... [--shapes-file FILE] [--dtype T] [--mode cold|warm] "
         "[--strategy S] [--prior P] [--budget LIMITS]... [--seed N] [--device D] "
-        "[--param NAME=VALUES]... [--deadline-ms N] [--no-cache] [--detach]",
+        "[--param NAME=VALUES]... [--deadline-ms N] [--local] [--no-cache] "
+        "[--detach]",
         "measure the kernel's configurations and keep the best", run_sweep},
     {"get",
         "KERNEL --shape DIMS [--dtype T] [--arch SM] [--gpu NAME] [--mode cold|warm] [--policy P] "
@@ -59,6 +60,7 @@ static const struct legend {
     {"--device", "ordinal or UUID of the GPU (see tunectl devices)"},
     {"--param", "only these values of a parameter: BM=32,64 or SWIZZLE=xor; may be repeated"},
     {"--deadline-ms", "a candidate that runs longer is killed (outcome timeout)"},
+    {"--local", "measure on this machine alone, also where the daemon is part of a fleet"},
     {"--no-cache", "compile without NVRTC's own disk cache, to measure compile times"},
     {"--detach", "print the job's id and leave it running"},
     {"--arch", "sm_90, ... or cpu; default: the attached GPU's, for export all but cpu"},

@@ -116,6 +116,9 @@ static void add_counts(struct table *table, const json_t *result)
     char duration[HUMAN_BYTES];
     fprintf(stream, "; %.0f evaluations in %s", number_of(result, "evaluations"),
         human_duration(number_of(result, "wall_s"), duration));
+    double elsewhere = number_of(json_object_get(result, "fleet"), "remote_evaluations");
+    if (elsewhere > 0)
+        fprintf(stream, ", %.0f of them on other machines", elsewhere);
     fclose(stream);
     add_pair(table, "outcomes", text);
     free(text);
@@ -379,6 +382,8 @@ static json_t *sweep_request(const struct args *args, struct tune_error *err)
     pass_device(args, request);
     if (args_has(args, "--no-cache"))
         json_object_set_new(request, "nvrtc_cache", json_false());
+    if (args_has(args, "--local"))
+        json_object_set_new(request, "local", json_true());
     if ((mode && parse_choice("--mode", mode, modes, err)) ||
         (prior && parse_choice("--prior", prior, priors, err)) || pass_shapes(args, request, err) ||
         pass_object(args, "--budget", "budget", parse_budget, request, err) ||

@@ -114,12 +114,13 @@ class Sweep(unittest.TestCase):
             sweeping(done(RESULT)), "--shape", "M=64,N=32,K=1", "--shape=M=1,N=1,K=1", "--dtype", "f32",
             "--mode", "warm", "--strategy", "random", "--prior", "near", "--budget", "evals=10,seconds=5", "--seed", "7",
             "--device", "1", "--param", "BM=32,64", "--param", "SWIZZLE=xor", "--deadline-ms", "500",
-            "--no-cache")
+            "--no-cache", "--local")
         self.assertEqual(asked, [{
             "kernel": "gemm", "shapes": [{"M": 64, "N": 32, "K": 1}, {"M": 1, "N": 1, "K": 1}],
             "dtype": "f32", "mode": "warm", "strategy": "random", "prior": "near",
             "budget": {"evals": 10, "seconds": 5}, "seed": 7, "device": 1,
-            "params": {"BM": [32, 64], "SWIZZLE": ["xor"]}, "deadline_ms": 500, "nvrtc_cache": False}])
+            "params": {"BM": [32, 64], "SWIZZLE": ["xor"]}, "deadline_ms": 500, "nvrtc_cache": False,
+            "local": True}])
         _, asked = self.sweep(sweeping(done(RESULT)), "--device", "GPU-1")
         self.assertEqual(asked, [{"kernel": "gemm", "device": "GPU-1"}])
 

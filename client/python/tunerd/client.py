@@ -419,7 +419,7 @@ class Client:
     def start_sweep(self, kernel: str, shapes: Optional[Sequence[Shape]] = None,
                     **options: Any) -> str:
         """Queues a sweep and returns its job id; options: dtype, mode, strategy, prior, budget, seed,
-        device, params, deadline_ms, nvrtc_cache."""
+        device, params, deadline_ms, nvrtc_cache, local."""
         params = dict(options, kernel=kernel)
         if shapes is not None:
             params["shapes"] = [dict(shape) for shape in shapes]
