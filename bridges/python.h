@@ -62,4 +62,9 @@ bool python_is_equal(const struct python_value *a, const struct python_value *b)
 bool python_is_number(const struct python_value *value); /* bool, int or real */
 double python_number(const struct python_value *value);  /* of a number */
 
+/* A finite real as Python prints it: the shortest text that reads back as it, with a point or an
+ * exponent. */
+#define PYTHON_REAL_BYTES 32
+void python_real_text(double real, char text[PYTHON_REAL_BYTES]);
+
 #endif

@@ -103,6 +103,20 @@ bool python_is_equal(const struct python_value *a, const struct python_value *b)
     return is_equal(a, b, &budget);
 }
 
+void python_real_text(double real, char text[PYTHON_REAL_BYTES])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, PYTHON_REAL_BYTES, "%.*g", digits, real);
+        if (strtod(text, NULL) == real)
+            break;
+    }
+    char *comma = strchr(text, ','); /* the locale's */
+    if (comma != NULL)
+        *comma = '.';
+    if (strpbrk(text, ".e") == NULL)
+        strcat(text, ".0");
+}
+
 static const char *type_name(const struct python_value *value)
 {
     static const char *const names[] = {

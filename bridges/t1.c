@@ -45,27 +45,13 @@ void t1_identifier(const char *text, const char *prefix, char *out)
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-/* The shortest text that reads back as this real, with a point or exponent, as Python prints it. */
-static void real_text(double real, char *out, size_t room)
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, room, "%.*g", digits, real);
-        if (strtod(out, NULL) == real)
-            break;
-    }
-    for (char *comma = strchr(out, ','); comma != NULL; comma = NULL)
-        *comma = '.'; /* the locale's */
-    if (strpbrk(out, ".e") == NULL && strlen(out) + 3 < room)
-        strcat(out, ".0");
-}
-
 /* What the source gets: the value as it is written in C. */
 static int define_text(
     struct t1_reader *reader, const struct t1_param *param, size_t i, char *define)
 {
     const struct python_value *value = &param->values[i];
     if (value->type == PYTHON_REAL)
-        real_text(value->real, define, MANIFEST_MAX_NAME);
+        python_real_text(value->real, define);
     else if (value->type == PYTHON_BOOL)
         strcpy(define, value->integer ? "true" : "false");
     else if (value->type == PYTHON_INT)

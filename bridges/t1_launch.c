@@ -345,8 +345,9 @@ static void warn_of_content(struct t1_reader *reader, const struct argument *arg
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-#define RELATIVE_DEFAULT 1e-4 /* the threshold that the format's readers take when none is given   \
-                               */
+#define RELATIVE_DEFAULT                                                                           \
+    1e-4 /* the threshold that the format's readers take when none is given                        \
+          */
 
 static const json_t *validation_of(const struct t1_reader *reader, const char *name)
 {

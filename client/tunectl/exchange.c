@@ -1,5 +1,6 @@
 /* `export`, `import`, `refuse`: records leave the database, come into it, and are taken out of
  * service. */
+#include "bridge.h"
 #include "exchange.h"
 #include "print.h"
 #include "record_file.h"
@@ -66,7 +67,13 @@ int run_export(struct tunectl *ctl, const struct args *args)
         .is_best = args_has(args, "--best"),
         .is_anonymous = args_has(args, "--anonymous"),
     };
+    if (args_has(args, "--to"))
+        return bridge_export(ctl, args);
     bool is_stdout = strcmp(path, "-") == 0;
+    if (bridge_check_options(args, &err)) {
+        ctl_fail(ctl, &err);
+        return CTL_USAGE;
+    }
     if ((filter.is_best && args_has(args, "--samples")) || (is_stdout && ctl->is_json)) {
         tune_fail(&err, TUNE_EINVAL,
             is_stdout ? "with -o - the records go to standard output: leave --json out"
@@ -197,7 +204,9 @@ static int import_files(struct tunectl *ctl, const struct args *args)
     json_t *reports = json_array();
     int status = CTL_DONE;
     for (size_t i = 0; i < args->operand_count; i++) {
-        json_t *report = import_file(ctl, args->operands[i], &options);
+        const char *path = args->operands[i];
+        json_t *report = args_has(args, "--from") ? bridge_import_file(ctl, args, path, &options)
+                                                  : import_file(ctl, path, &options);
         if (!ctl->is_json)
             show_report(report);
         if (has_failed(report))
@@ -213,6 +222,10 @@ static int import_files(struct tunectl *ctl, const struct args *args)
 int run_import(struct tunectl *ctl, const struct args *args)
 {
     struct tune_error err = {0};
+    if (!args_has(args, "--from") && bridge_check_options(args, &err)) {
+        ctl_fail(ctl, &err);
+        return CTL_USAGE;
+    }
     if (ctl_connect(ctl, true, &err))
         return ctl_fail(ctl, &err);
     return import_files(ctl, args);

@@ -31,13 +31,19 @@ static const struct command commands[] = {
         "TABLE --strategy S --trace FILE [--budget N] [--runs N] [--seed N] [--noise] "
         "[--repeats N] [--outstanding N] [--space FILE]",
         "a search strategy on a recorded space, without daemon or GPU", run_simulate},
-    {"export", "[--kernel K] [--arch SM] [--best] [--samples] [--anonymous] -o FILE",
+    {"export",
+        "[--kernel K] [--arch SM] [--best] [--samples] [--anonymous] [--to FORMAT] [--shape DIMS] "
+        "[--dtype T] [--gpu NAME] [--mode cold|warm] -o FILE",
         "records into a file, for other machines", run_export},
-    {"import", "FILE... [--dry-run] [--strict]",
+    {"import",
+        "FILE... [--dry-run] [--strict] [--from FORMAT] [--kernel K] [--shape DIMS] [--dtype T] "
+        "[--arch SM] [--gpu NAME] [--mode cold|warm] [--from-kernel NAME]",
         "records from files, each as a whole or not at all", run_import},
     {"refuse", "[--host NAME] [--uuid UUID] [--run RUN] [--kernel K] [--before DATE] [--dry-run]",
         "take records out of service by where they come from", run_refuse},
     {"merge", "FILE... -o FILE", "files of records into one, without daemon", run_merge},
+    {"convert", "FORMAT FILE [-o FOLDER] [--name NAME] [--dtype T]",
+        "a problem description of other tuners (t1) becomes a kernel's folder", run_convert},
     {"devices", "", "the GPUs that the daemon sees", run_devices},
     {"fleet", "", "the machines that share their records, and the link to them", run_fleet},
     {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
@@ -88,6 +94,11 @@ static const struct legend {
     {"--uuid", "measured on this GPU"},
     {"--run", "of this run, or of both runs of this job"},
     {"--before", "measured before this day or moment (UTC): 2026-11-30 or 2026-11-30T12:00:00Z"},
+    {"--from", "a file of another tuner: kernel-tuner, t4, wisdom or clblast"},
+    {"--from-kernel",
+        "the kernel (or family) that is meant, as a file of several kernels calls it"},
+    {"--to", "a file for another tuner: kernel-tuner or t4"},
+    {"--name", "what the kernel is called here; default: as the description calls it"},
     {"-o",
         "the file to write; a name that ends in .zst makes a compressed one; - is standard output"},
 };

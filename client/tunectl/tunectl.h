@@ -54,6 +54,7 @@ int run_jobs(struct tunectl *ctl, const struct args *args);
 int run_watch(struct tunectl *ctl, const struct args *args);
 int run_cancel(struct tunectl *ctl, const struct args *args);
 int run_simulate(struct tunectl *ctl, const struct args *args);
+int run_convert(struct tunectl *ctl, const struct args *args);
 int run_merge(struct tunectl *ctl, const struct args *args);
 
 #endif
