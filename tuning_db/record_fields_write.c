@@ -10,7 +10,7 @@
 
 void line_put(struct line_text *text, const char *bytes, size_t count)
 {
-    if (text->is_short)
+    if (text->is_short || count == 0)
         return;
     if (text->room - text->used < count) {
         size_t room = (text->room + count) * 2 + 1024;
