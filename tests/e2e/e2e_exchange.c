@@ -335,20 +335,6 @@ static void impossible_times_are_refused(void)
     text_finish(&text);
 }
 
-static long resident_kib(const struct harness *harness)
-{
-    char path[64], line[128];
-    long kib = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)harness->daemon);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-            break;
-    fclose(file);
-    return kib;
-}
-
 /* More lines than an import may have, none of them a record. */
 static void a_flood_ends_at_the_limit_and_takes_no_memory(void)
 {

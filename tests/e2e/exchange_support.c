@@ -321,3 +321,17 @@ void write_file(const char *path, const char *text, size_t length)
     assert_int_equal(fwrite(text, 1, length, file), length);
     assert_int_equal(fclose(file), 0);
 }
+
+long resident_kib(const struct harness *harness)
+{
+    char path[64], line[128];
+    long kib = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)harness->daemon);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+            break;
+    fclose(file);
+    return kib;
+}

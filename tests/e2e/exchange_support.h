@@ -69,5 +69,7 @@ const char *file_in(const struct harness *harness, const char *name);
 /* New. */
 char *read_file(const char *path);
 void write_file(const char *path, const char *text, size_t length);
+/* Resident memory of the daemon. */
+long resident_kib(const struct harness *harness);
 
 #endif
