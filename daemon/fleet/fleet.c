@@ -440,6 +440,8 @@ static json_t *nodes_json(const struct link_status *status)
 json_t *fleet_to_json(const struct fleet *fleet)
 {
     struct link_status status;
+    size_t outbox = 0;
+    tuning_db_outbox_count(fleet->deps.db, &outbox, NULL);
     link_status(fleet->link, &status);
     uint64_t now_ns = uv_hrtime();
     double lag_s = status.behind_ns != 0 ? (double)(now_ns - status.behind_ns) / 1e9 : 0;
@@ -447,7 +449,7 @@ json_t *fleet_to_json(const struct fleet *fleet)
         json_pack("{s:s, s:s, s:s, s:f, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:o}", "url",
             fleet->shown_url, "node", status.node, "state", link_state_word(status.state),
             "since_s", (double)(now_ns - status.since_ns) / 1e9, "error", status.error, "outbox",
-            (json_int_t)status.outbox, "position", (json_int_t)status.position, "head",
+            (json_int_t)outbox, "position", (json_int_t)status.position, "head",
             (json_int_t)status.head, "rows", (json_int_t)status.rows, "lag_s", lag_s, "sent",
             (json_int_t)status.sent, "taken", (json_int_t)status.taken, "refused",
             (json_int_t)status.refused, "nodes", nodes_json(&status));

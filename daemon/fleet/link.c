@@ -187,19 +187,9 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
     link->options.on_news(link->options.context);
 }
 
-static void note_outbox(struct link *link)
-{
-    size_t outbox = 0;
-    tuning_db_outbox_count(link->options.db, &outbox, NULL);
-    uv_mutex_lock(&link->mutex);
-    link->status.outbox = outbox;
-    uv_mutex_unlock(&link->mutex);
-}
-
 static void note_progress(struct link *link)
 {
     struct link_status *status = &link->status;
-    note_outbox(link);
     uv_mutex_lock(&link->mutex);
     uint64_t now_ns = uv_hrtime();
     status->last_ok_ns = now_ns;
@@ -469,7 +459,6 @@ static void pause_after(struct link *link, const struct tune_error *err)
     struct pollfd stop = {.fd = link->stop_fd, .events = POLLIN};
     link->failures++;
     link_set_state(link, is_refused ? LINK_REFUSED : LINK_CONNECTING, err->text);
-    note_outbox(link);
     poll(&stop, 1, (int)pause_ms(link, is_refused));
 }
 

@@ -82,7 +82,6 @@ struct link_status {
     char node[ENGINE_NODE_BYTES];
     uint64_t position, head, rows; /* rows: in the engine */
     uint64_t sent, taken, refused; /* rows since the start */
-    size_t outbox;
     struct link_node *nodes;
     size_t node_count;
 };

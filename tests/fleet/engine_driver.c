@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 static struct engine *engine;
 static const struct engine_ops *const ops = &engine_postgres;
@@ -217,6 +218,35 @@ static int precedence(const json_t *request, struct tune_error *err)
     return 0;
 }
 
+/* --- forging ---------------------------------------------------------------------------------- */
+
+/* A line with the sum that belongs to it and, where it reads, the id, hash and rank of its row. */
+static int seal(const json_t *request, json_t *answer, struct tune_error *err)
+{
+    const char *text = text_in(request, "line");
+    size_t length = strlen(text), room = length + 32;
+    char *line = malloc(room);
+    if (length < 2 || line == NULL)
+        return tune_fail(err, TUNE_EINVAL, "no line");
+    snprintf(line, room, "%.*s,\"sum\":\"%016" PRIx64 "\"}", (int)length - 1, text,
+        (uint64_t)XXH3_64bits(text, length - 1));
+    struct sample sample;
+    struct tune_error why = {0};
+    json_object_set_new(answer, "line", json_string(line));
+    if (record_line_parse(line, strlen(line), &sample, &why) == 0) {
+        struct engine_row row = {.hash = record_line_hash(&sample),
+            .rank = (uint64_t)sample.is_refused << 40 | (uint64_t)sample.is_final << 32 |
+                    sample.attempts};
+        tuning_db_id(&sample, row.id);
+        json_object_set_new(answer, "row", row_json(&row));
+        sample_finish(&sample);
+    } else {
+        json_object_set_new(answer, "why", json_string(why.text));
+    }
+    free(line);
+    return 0;
+}
+
 /* --- tasks and nodes -------------------------------------------------------------------------- */
 
 static int lease(const json_t *request, json_t *answer, struct tune_error *err)
@@ -345,6 +375,8 @@ static int run(const json_t *request, json_t *answer, struct tune_error *err)
         return fetch(request, answer, err);
     if (strcmp(op, "precedence") == 0)
         return precedence(request, err);
+    if (strcmp(op, "seal") == 0)
+        return seal(request, answer, err);
     if (strcmp(op, "offer") == 0)
         return offer(request, answer, err);
     if (strcmp(op, "lease") == 0)
