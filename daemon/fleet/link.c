@@ -457,7 +457,8 @@ static void pause_after(struct link *link, const struct tune_error *err)
 {
     bool is_refused = is_refusal(err->code);
     struct pollfd stop = {.fd = link->stop_fd, .events = POLLIN};
-    link->failures++;
+    link->failures = is_refused == link->was_refused ? link->failures + 1 : 1;
+    link->was_refused = is_refused;
     link_set_state(link, is_refused ? LINK_REFUSED : LINK_CONNECTING, err->text);
     poll(&stop, 1, (int)pause_ms(link, is_refused));
 }

@@ -71,7 +71,8 @@ struct link {
      * in the engine. When it is due: the others; store_ns: not before. */
     uint64_t sent_ns, looked_ns, drained_ns;
     uint64_t beat_ns, status_ns, compare_ns, tasks_ns, store_ns;
-    unsigned failures; /* in a row, of connecting */
+    unsigned failures; /* of one kind in a row, of connecting */
+    bool was_refused;  /* the kind */
 };
 
 /* --- link.c ----------------------------------------------------------------------------------- */
