@@ -349,7 +349,7 @@ def free_port():
 def tail(path, size=4000):
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - size))
-        return file.read().decode(errors="replace")
+        return file.read(size).decode(errors="replace")  # it may grow meanwhile
     return ""
 
 
