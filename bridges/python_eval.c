@@ -266,19 +266,22 @@ static int join(struct evaluation *e, const struct python_value *a, const struct
     return step(e, left + right);
 }
 
-static int repeat(struct evaluation *e, const struct python_value *list, int64_t times,
+/* A list or a string, `times` times, by doubling: each join is bounded. */
+static int repeat(struct evaluation *e, const struct python_value *what, int64_t times,
     struct python_value *value)
 {
-    size_t length = (size_t)list->integer;
-    times = times < 0 ? 0 : times;
-    if (length > 0 && times > PYTHON_LIST_LIMIT)
-        return tune_fail(e->err, TUNE_ELIMIT, "a list of more than %d elements", PYTHON_LIST_LIMIT);
-    size_t total = length * (length > 0 ? (size_t)times : 0);
-    struct python_value *items = list_items(e, total);
-    for (size_t i = 0; items != NULL && i < total; i++)
-        items[i] = list->items[i % length];
-    *value = list_value(items, total);
-    return items ? 0 : -1;
+    struct python_value power = *what;
+    *value = (struct python_value){.type = what->type, .text = "", .items = what->items};
+    if (what->integer == 0)
+        return 0;
+    for (; times > 0; times >>= 1) {
+        struct python_value so_far = *value, half = power;
+        if ((times & 1) != 0 && join(e, &so_far, &half, value))
+            return -1;
+        if (times > 1 && join(e, &half, &half, &power))
+            return -1;
+    }
+    return 0;
 }
 
 static int operate(struct evaluation *e, enum python_op op, const struct python_value *a,
@@ -290,8 +293,12 @@ static int operate(struct evaluation *e, enum python_op op, const struct python_
         return real_operation(e, op, python_number(a), python_number(b), value);
     if (op == OP_ADD && a->type == b->type && (a->type == PYTHON_LIST || a->type == PYTHON_TEXT))
         return join(e, a, b, value);
-    if (op == OP_MULTIPLY && a->type == PYTHON_LIST && is_integer(b))
+    bool is_left = a->type == PYTHON_LIST || a->type == PYTHON_TEXT;
+    bool is_right = b->type == PYTHON_LIST || b->type == PYTHON_TEXT;
+    if (op == OP_MULTIPLY && is_left && is_integer(b))
         return repeat(e, a, b->integer, value);
+    if (op == OP_MULTIPLY && is_right && is_integer(a))
+        return repeat(e, b, a->integer, value);
     return tune_fail(
         e->err, TUNE_EINVAL, "%s and %s have no such operation", type_name(a), type_name(b));
 }
@@ -307,6 +314,25 @@ static int negate(struct evaluation *e, enum python_op op, const struct python_v
     if (!python_is_number(a))
         return tune_fail(e->err, TUNE_EINVAL, "%s has no sign", type_name(a));
     return operate(e, op == OP_NEGATE ? OP_SUBTRACT : OP_ADD, &zero, a, value);
+}
+
+/* <0, 0, >0; lists by their first elements that differ. -1: these have no order. */
+static int order_of(struct evaluation *e, const struct python_value *a,
+    const struct python_value *b, size_t *budget, int *order)
+{
+    if (python_is_number(a) && python_is_number(b))
+        *order = compare_numbers(a, b);
+    else if (a->type == PYTHON_TEXT && b->type == PYTHON_TEXT)
+        *order = strcmp(a->text, b->text);
+    else if (a->type != PYTHON_LIST || b->type != PYTHON_LIST)
+        return tune_fail(
+            e->err, TUNE_EINVAL, "%s and %s have no order", type_name(a), type_name(b));
+    else
+        *order = (a->integer > b->integer) - (a->integer < b->integer);
+    for (int64_t i = 0; a->type == PYTHON_LIST && i < a->integer && i < b->integer; i++)
+        if (!is_equal(&a->items[i], &b->items[i], budget))
+            return order_of(e, &a->items[i], &b->items[i], budget, order);
+    return 0;
 }
 
 static int compare(struct evaluation *e, enum python_op op, const struct python_value *a,
@@ -327,13 +353,8 @@ static int compare(struct evaluation *e, enum python_op op, const struct python_
         *holds = is_equal(a, b, &budget) == (op == OP_EQUAL);
         return step(e, PYTHON_STEP_LIMIT - budget);
     }
-    if (python_is_number(a) && python_is_number(b))
-        order = compare_numbers(a, b);
-    else if (a->type == PYTHON_TEXT && b->type == PYTHON_TEXT)
-        order = strcmp(a->text, b->text);
-    else
-        return tune_fail(
-            e->err, TUNE_EINVAL, "%s and %s have no order", type_name(a), type_name(b));
+    if (order_of(e, a, b, &budget, &order) || step(e, PYTHON_STEP_LIMIT - budget))
+        return -1;
     *holds = op == OP_LESS         ? order < 0
              : op == OP_LESS_EQUAL ? order <= 0
              : op == OP_GREATER    ? order > 0
