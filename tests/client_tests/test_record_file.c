@@ -256,6 +256,7 @@ static void a_window_that_is_too_large_is_refused(void **state)
     ZSTD_outBuffer out = {packed, sizeof packed, 0};
     ZSTD_compressStream2(context, &out, &in, ZSTD_e_continue);
     ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush);
+    assert_int_equal(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end), 0);
     ZSTD_freeCCtx(context);
     assert_true(out.pos > 0);
     assert_unreadable(put_file("f", packed, out.pos), TUNE_EDAMAGED);

@@ -295,6 +295,7 @@ static void test_another_writer_may_order_and_space_as_it_likes(void **state)
                         "\"uuid\":\"\",\"run\":\"r\",\"fingerprint\":\"x\",\"outcome\":\"ok\","
                         "\"median_ns\":10.5,\"interval_ns\":[10,11],\"a\":[1, 2],\"b\":1");
     assert_string_equal(canonical, wanted);
+    assert_string_equal(parsed.extra, "{\"a\":[1, 2],\"b\":1}");
     sample_finish(&parsed);
     free(line);
     free(canonical);
