@@ -191,7 +191,7 @@ static int check_arch(struct taking *taking)
 {
     for (size_t i = 0; i < taking->count; i++)
         if (taking->target->arch == NULL && taking->rows[i].row->arch[0] == '\0' &&
-            !taking->rows[i].is_skipped)
+            !taking->rows[i].is_skipped && taking->rows[i].row->refusal == NULL)
             return tune_fail(taking->err, TUNE_EINVAL,
                 "the file does not say which architecture its GPU%s%.60s has: name it with --arch "
                 "(sm_80, sm_90, ...)",
