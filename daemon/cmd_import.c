@@ -123,14 +123,19 @@ static void on_stored(uv_work_t *work, int status)
     struct import *import = work->data;
     struct request *request = import->request;
     (void)status;
-    if (import_file_is_stored(import->file)) {
-        log_info("records imported for user %u", (unsigned)request->uid);
-        app_rows_stored(request->app);
-    }
-    if (import->err.code != TUNE_OK)
+    if (import->err.code != TUNE_OK) {
         request_fail(request, &import->err);
-    else
-        request_reply(request, import_file_report(import->file));
+    } else {
+        json_t *report = import_file_report(import->file);
+        if (import_file_is_stored(import->file)) {
+            log_info("an import of user %u: %lld records added, %lld replaced",
+                (unsigned)request->uid,
+                (long long)json_integer_value(json_object_get(report, "added")),
+                (long long)json_integer_value(json_object_get(report, "replaced")));
+            app_rows_stored(request->app);
+        }
+        request_reply(request, report);
+    }
     import_destroy(import);
 }
 

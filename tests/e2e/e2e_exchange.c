@@ -360,6 +360,13 @@ static void a_flood_ends_at_the_limit_and_takes_no_memory(void)
     json_decref(get(harness, "sm_90", 64));
 }
 
+static bool can_begin(void *context)
+{
+    struct tune_error err = {0};
+    int status = tune_request(context, "import", json_pack("{s:{}}", "begin"), NULL, &err);
+    return status == 0;
+}
+
 static void imports_are_few_and_belong_to_their_connection(void)
 {
     struct harness *harness = start();
@@ -384,8 +391,18 @@ static void imports_are_few_and_belong_to_their_connection(void)
     assert_int_equal(tune_request(others[0], "import",
                          json_pack("{s:I, s:b}", "import", import, "abort", 1), NULL, &err),
         0);
-    json_decref(ask(harness, "import", json_pack("{s:{}}", "begin")));
     json_decref(answer);
+    answer = ask(harness, "import", json_pack("{s:{}}", "begin"));
+    json_decref(ask(harness, "import",
+        json_pack("{s:O, s:b}", "import", json_object_get(answer, "import"), "abort", 1)));
+    json_decref(answer);
+    for (int round = 0; round < 2; round++) { /* those of clients that leave end with them */
+        for (int i = 0; i < 4; i++) {
+            tune_disconnect(others[i]);
+            others[i] = connect_more(harness);
+            wait_for(can_begin, others[i], LIMIT_MS);
+        }
+    }
     for (int i = 0; i < 4; i++)
         tune_disconnect(others[i]);
 }
