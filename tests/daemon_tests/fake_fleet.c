@@ -171,6 +171,7 @@ struct fleet_task *fleet_offer(struct fleet *fleet, const char *target, json_t *
     void (*on_end)(struct fleet_task *task, enum fleet_task_end end, void *context), void *context)
 {
     assert_string_equal(target, json_string_value(json_object_get(payload, "target")));
+    assert_string_equal(json_string_value(json_object_get(payload, "method")), "event");
     if (fleet->is_down) {
         json_decref(payload);
         return NULL;
