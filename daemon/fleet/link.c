@@ -4,7 +4,7 @@
 #include "daemon/log.h"
 #include "daemon/xmalloc.h"
 
-#include <errno.h>
+#include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +166,17 @@ static void log_state(const struct link *link, enum link_state state, const char
     }
 }
 
+/* What a server says before it knows our encoding may be in any; what is no UTF-8 cannot be told to
+ * a client. */
+static void make_utf8(char *text)
+{
+    json_t *string = json_string(text);
+    for (char *at = text; string == NULL && *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    json_decref(string);
+}
+
 /* One line in the log for each change, and for each new reason of being refused. */
 void link_set_state(struct link *link, enum link_state state, const char *why)
 {
@@ -180,6 +191,7 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
     status->state = state;
     status->is_connected = state == LINK_FOLLOWING || state == LINK_FULL;
     snprintf(status->error, sizeof status->error, "%s", reason);
+    make_utf8(status->error);
     uv_mutex_unlock(&link->mutex);
     if (!is_change)
         return;

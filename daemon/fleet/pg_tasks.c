@@ -11,6 +11,7 @@
 #define ASKER_SILENCE "60 s" /* the batches of an asker that is gone are not worth a GPU */
 #define KEPT "1 day"         /* tasks that nobody withdrew, nodes that left */
 #define BEATS_PER_SWEEP 300
+#define NODES_MAX "2000" /* in a list: those that were heard of last */
 
 /* Runs a statement with one number as its only parameter beside the node ($2, where it is used). */
 static PGresult *call_on_task(struct engine *engine, const char *sql, uint64_t task, bool has_node,
@@ -202,7 +203,7 @@ int pg_status(struct engine *engine, void (*on_node)(const struct engine_node *n
         " extract(epoch FROM clock_timestamp() - n.seen)::double precision, n.position, c.rows,"
         " c.head FROM (SELECT (SELECT sum(rows)::bigint FROM tunerd.bucket) AS rows,"
         " (SELECT seq FROM tunerd.head) AS head) c LEFT JOIN tunerd.node n ON true"
-        " ORDER BY n.host, n.node",
+        " ORDER BY n.seen DESC LIMIT " NODES_MAX,
         NULL, 7, err);
     if (result == NULL)
         return -1;

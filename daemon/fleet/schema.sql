@@ -58,8 +58,8 @@ CREATE INDEX IF NOT EXISTS task_open ON tunerd.task (target, id) WHERE state < 2
 CREATE UNLOGGED TABLE IF NOT EXISTS tunerd.node (
   node text PRIMARY KEY,
   session text NOT NULL,
-  host text NOT NULL,
-  targets text NOT NULL,
+  host text NOT NULL CHECK (octet_length(host) <= 255),
+  targets text NOT NULL CHECK (octet_length(targets) <= 16384),
   position bigint NOT NULL,
   seen timestamptz NOT NULL) WITH (fillfactor = 50);
 

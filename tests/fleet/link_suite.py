@@ -321,7 +321,7 @@ def hostile(lab):
     held = converge(lab)
     served = {n: get(b, n) for n in SHAPES}
     forger = Forger(lab)
-    fast = {"median_ns": 900.0, "interval_ns": [890.0, 910.0], "samples_ns": None}
+    fast = {"confirmed": True, "median_ns": 900.0, "interval_ns": [890.0, 910.0], "samples_ns": None}
     good = forger.line(config={"TAG": 1}, **fast)
     expect("row" in good, "the forger cannot forge: %s" % good)
     before = b.fleet()["refused"]
@@ -335,8 +335,8 @@ def hostile(lab):
     forger.insert(good["line"], row=good["row"], rank=-1)
     wrong = [forger.sealed(config={"TAG": 99}, **fast), forger.sealed(config={"TAG": 1, "MORE": 2}, **fast),
              forger.sealed(config={}, **fast), forger.sealed(shape={"N": 64, "X": 1}, config={"TAG": 1}, **fast),
-             forger.sealed(config={"TAG": 1}, median_ns=1e-9, interval_ns=[1e-9, 1e-9], samples_ns=None),
-             forger.sealed(config={"TAG": 1}, median_ns=-5.0, interval_ns=[-6.0, -4.0], samples_ns=None),
+             forger.sealed(config={"TAG": 1}, confirmed=True, median_ns=1e-9, interval_ns=[1e-9, 1e-9], samples_ns=None),
+             forger.sealed(config={"TAG": 1}, confirmed=True, median_ns=-5.0, interval_ns=[-6.0, -4.0], samples_ns=None),
              forger.sealed(config={"TAG": 1}, kernel="../../etc/passwd", **fast),
              forger.sealed(config={"TAG": 1}, dtype="f99", **fast),
              forger.sealed(config={"TAG": 1}, arch="sm_90; DROP TABLE", **fast)]
@@ -347,7 +347,8 @@ def hostile(lab):
     # A row in the place of one that is served.
     victim = lab.engine.sql("SELECT encode(id, 'hex') FROM tunerd.sample WHERE line LIKE '%\"N\":96%' LIMIT 1")
     forger.insert("junk", id=victim, rank=1 << 62)
-    wait_for(lambda: b.fleet()["refused"] >= before + len(junk) + 4 + len(wrong), what="what is wrong is refused")
+    wrong_rows = before + len(junk) + 4 + len(wrong) + 2
+    wait_for(lambda: b.fleet()["refused"] == wrong_rows, what="what is wrong is refused, and nothing else")
     # The feed goes on: an honest row behind all that arrives.
     sweep(a, 416)
     wait_for(lambda: get(b, 416)["origin"] == "exact", what="an honest row arrives behind the junk")
