@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct harness *start(void)
@@ -407,6 +409,41 @@ static void imports_are_few_and_belong_to_their_connection(void)
         tune_disconnect(others[i]);
 }
 
+/* 0: refused as not permitted. In a child, which becomes another user. */
+static int ask_as_stranger(const struct harness *harness, const char *method)
+{
+    char request[200];
+    int status, length = snprintf(request, sizeof request,
+                    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{}}\n", method);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setgid(65534) != 0 || setuid(65534) != 0)
+            _exit(9);
+        int descriptor = raw_connect(harness);
+        raw_send(descriptor, request, (size_t)length);
+        json_t *answer = raw_receive(descriptor);
+        _exit(strcmp(text_at(answer, "error.data.code"), "not_permitted") != 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void on_a_system_daemon_others_may_not_change_records(void)
+{
+    struct harness *harness = harness_new();
+    if (geteuid() != 0) {
+        skip();
+        return;
+    }
+    harness->args[0] = "--system";
+    harness_start(harness);
+    assert_int_equal(chmod(harness->folder, 0711) | chmod(harness->socket, 0666), 0);
+    assert_int_equal(ask_as_stranger(harness, "import"), 0);
+    assert_int_equal(ask_as_stranger(harness, "refuse"), 0);
+    assert_int_equal(ask_as_stranger(harness, "export"), 1);
+    json_decref(ask(harness, "import", json_pack("{s:{}}", "begin")));
+}
+
 /* --- all or nothing (F70) --------------------------------------------------------------------- */
 
 static void add_many(struct text *text, int from, int count)
@@ -651,6 +688,7 @@ int main(void)
         HARNESS_TEST(only_records_of_the_asked_arch_are_exact_and_origins_can_be_taken_out),
         HARNESS_TEST(impossible_times_are_refused),
         HARNESS_TEST(a_flood_ends_at_the_limit_and_takes_no_memory),
+        HARNESS_TEST(on_a_system_daemon_others_may_not_change_records),
         HARNESS_TEST(imports_are_few_and_belong_to_their_connection),
         HARNESS_TEST(an_import_that_meets_a_limit_stores_nothing_and_can_be_repeated),
         HARNESS_TEST(an_importer_that_dies_half_way_leaves_nothing),
