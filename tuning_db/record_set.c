@@ -58,10 +58,13 @@ int record_set_add(struct record_set *set, const char *line, size_t length, stru
     row->id[1] = record_text_hash(sample.config);
     row->id[2] = record_text_hash(sample.gpu_uuid);
     row->id[3] = record_text_hash(sample.run);
-    row->line = record_line_format(&sample, &length, err);
+    char *text = record_line_format(&sample, &length, err);
     sample_finish(&sample);
-    if (row->line == NULL)
+    if (text == NULL)
         return -1;
+    row->line = realloc(text, length + 1); /* its room for growing is twice as large */
+    if (row->line == NULL)
+        row->line = text;
     set->count++;
     return 0;
 }
