@@ -60,11 +60,10 @@ int record_set_add(struct record_set *set, const char *line, size_t length, stru
     row->id[3] = record_text_hash(sample.run);
     char *text = record_line_format(&sample, &length, err);
     sample_finish(&sample);
-    if (text == NULL)
-        return -1;
-    row->line = realloc(text, length + 1); /* its room for growing is twice as large */
+    row->line = text == NULL ? NULL : strdup(text); /* without the room that it grew in */
+    free(text);
     if (row->line == NULL)
-        row->line = text;
+        return tune_fail(err, TUNE_ENOMEM, "no memory for more than %zu records", set->count);
     set->count++;
     return 0;
 }
