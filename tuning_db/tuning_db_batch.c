@@ -104,6 +104,7 @@ static int add_op(
         free(op.value);
         return -1;
     }
+    op.number = (uint32_t)batch->op_count;
     ops[batch->op_count++] = op;
     batch->value_bytes += op.value_bytes;
     batch->has_puts |= op.kind != OP_DELETE && op.kind != OP_SENT;
@@ -299,4 +300,48 @@ int tuning_db_batch_refresh(struct tuning_db_batch *batch, const struct record_k
     refresh->is_asked = true;
     batch->has_puts = true;
     return 0;
+}
+
+/* --- the order of a commit -------------------------------------------------------------------- */
+
+static bool is_foreign(const struct op *op)
+{
+    return op->kind == OP_MERGE || op->kind == OP_REPLICA;
+}
+
+/* Rows of one identity stay in the order in which they were added: what became of each is told. */
+static int compare_ops(const void *left, const void *right)
+{
+    const struct op *a = left, *b = right;
+    int order = memcmp(a->key, b->key, sizeof a->key);
+    return order != 0 ? order : (a->number > b->number) - (a->number < b->number);
+}
+
+void sort_ops(struct tuning_db_batch *batch)
+{
+    for (size_t first = 0, end; first < batch->op_count; first = end) {
+        for (end = first; end < batch->op_count && is_foreign(&batch->ops[end]);)
+            end++;
+        if (end - first > 1)
+            qsort(batch->ops + first, end - first, sizeof batch->ops[0], compare_ops);
+        end += end == first;
+    }
+}
+
+static int compare_refreshes(const void *left, const void *right, void *context)
+{
+    const struct refresh *refreshes = context;
+    const struct refresh *a = &refreshes[*(const uint32_t *)left];
+    const struct refresh *b = &refreshes[*(const uint32_t *)right];
+    return memcmp(&a->hash, &b->hash, sizeof a->hash);
+}
+
+uint32_t *sort_refreshes(const struct tuning_db_batch *batch)
+{
+    uint32_t *order = malloc((batch->refresh_count + 1) * sizeof *order);
+    for (size_t i = 0; order != NULL && i < batch->refresh_count; i++)
+        order[i] = (uint32_t)i;
+    if (order != NULL)
+        qsort_r(order, batch->refresh_count, sizeof *order, compare_refreshes, batch->refreshes);
+    return order;
 }

@@ -151,10 +151,10 @@ static int write_best(struct commit *commit, const struct refresh *refresh,
     if (best_rows_pick(&rows, pointers, count) != 0)
         return ENOMEM;
     int rc = delete_other_best(commit, &refresh->key, &rows);
+    if (rc == 0 && rows.count > 0) /* first, as in the table: pages are filled, not split */
+        rc = put_best(commit, &rows.rows[rows.arch], NULL);
     for (size_t i = 0; rc == 0 && i < rows.count; i++)
         rc = put_best(commit, &rows.rows[i], rows.rows[i].gpu_name);
-    if (rc == 0 && rows.count > 0)
-        rc = put_best(commit, &rows.rows[rows.arch], NULL);
     best_rows_finish(&rows);
     return rc;
 }

@@ -127,6 +127,7 @@ static void *check_main(void *argument)
     struct tune_error why = {.code = TUNE_OK};
     int status = pages_finish(check->pages, &check->is_canceled, &why);
     mdb_txn_abort(check->txn);
+    atomic_store(&check->has_ended, true);
     /* Without memory for it there is no verdict. */
     if (status >= 0 || why.code == TUNE_ENOMEM)
         return NULL;
@@ -141,6 +142,7 @@ static int start_thread(struct tuning_db *db, struct tune_error *err)
 {
     struct check *check = &db->check;
     atomic_store(&check->is_canceled, false);
+    atomic_store(&check->has_ended, false);
     int rc = pthread_create(&check->thread, NULL, check_main, db);
     check->is_running = rc == 0;
     if (rc == 0)

@@ -7,10 +7,12 @@
 #include "tuning_db_internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #define GROWTH_STEP_LIMIT_BYTES ((size_t)1 << 30)
+#define LARGE_BATCH_BYTES ((size_t)16 << 20)
 #define DISK_FULL_BYTES ((uint64_t)1 << 20)
 
 void forget_damage_of(struct commit *commit, struct op *op)
@@ -108,6 +110,20 @@ static void forget_attempt(struct tuning_db_batch *batch)
         batch->refreshes[i].is_touched = batch->refreshes[i].has_new_best = false;
 }
 
+static int apply_refreshes(struct commit *commit)
+{
+    struct tuning_db_batch *batch = commit->batch;
+    uint32_t *order = sort_refreshes(batch);
+    int rc = order == NULL ? ENOMEM : 0;
+    for (size_t i = 0; rc == 0 && i < batch->refresh_count; i++) {
+        struct refresh *refresh = &batch->refreshes[order[i]];
+        if (refresh->is_asked || refresh->is_touched)
+            rc = refresh_best(commit, refresh);
+    }
+    free(order);
+    return rc;
+}
+
 static int apply(struct commit *commit)
 {
     struct tuning_db_batch *batch = commit->batch;
@@ -115,9 +131,8 @@ static int apply(struct commit *commit)
     forget_attempt(batch);
     for (size_t i = 0; rc == 0 && i < batch->op_count; i++)
         rc = apply_op(commit, &batch->ops[i]);
-    for (size_t i = 0; rc == 0 && i < batch->refresh_count; i++)
-        if (batch->refreshes[i].is_asked || batch->refreshes[i].is_touched)
-            rc = refresh_best(commit, &batch->refreshes[i]);
+    if (rc == 0)
+        rc = apply_refreshes(commit);
     if (rc == 0)
         rc = finish_cubins(commit);
     return rc == 0 ? raise_generation(commit) : rc;
@@ -169,7 +184,7 @@ static int make_room(
     if (db->map_bytes >= limit)
         return MDB_MAP_FULL;
     size_t step = db->map_bytes < GROWTH_STEP_LIMIT_BYTES ? db->map_bytes : GROWTH_STEP_LIMIT_BYTES;
-    while (step < 2 * batch->value_bytes) /* a large batch is not replayed time and again */
+    while (step < 3 * batch->value_bytes) /* a large batch is not replayed time and again */
         step *= 2;
     size_t room = limit - db->map_bytes;
     return db_set_map(db, db->map_bytes + (step < room ? step : room));
@@ -202,6 +217,7 @@ static int commit_locked(
     struct tuning_db *db, struct tuning_db_batch *batch, bool is_trial, struct tune_error *err)
 {
     bool has_checked_readers = false, has_reopened = false;
+    sort_ops(batch);
     for (;;) {
         if (db_usable(db, err) != 0)
             return -1;
@@ -219,6 +235,8 @@ static int commit_locked(
         if (rc != 0)
             return fail_commit(db, rc, err);
     }
+    if (batch->value_bytes >= LARGE_BATCH_BYTES)
+        db_env_trim(db);
     /* Give the reserve back, as far as it is not in use. */
     if (!batch->has_puts && db->map_bytes > usual_limit(db))
         db_set_map(db, usual_limit(db));

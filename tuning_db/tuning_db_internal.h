@@ -97,6 +97,7 @@ struct check {
     MDB_txn *txn; /* keeps the pages of the state that is checked */
     struct pages *pages;
     atomic_bool is_canceled;
+    atomic_bool has_ended;  /* by itself, whatever it found */
     atomic_bool has_failed; /* then `why` says so, and nothing is served any more */
     struct tune_error why;
 };
@@ -145,6 +146,9 @@ void db_folder_release(struct tuning_db *db);
 /* Opens db->env; map_lock is held exclusively or nobody else knows of db yet. */
 int db_env_open(struct tuning_db *db, struct tune_error *err);
 void db_env_close(struct tuning_db *db);
+/* LMDB keeps the memory of each page that was written; gives it back by opening anew, unless that
+ * would cut the check beside the work short. */
+void db_env_trim(struct tuning_db *db);
 
 /* --- tuning_db.c ------------------------------------------------------------------------------ */
 
@@ -233,6 +237,7 @@ enum op_kind {
 struct op {
     enum op_kind kind;
     enum table table;
+    uint32_t number;  /* in the order in which they were added */
     uint32_t refresh; /* OP_MERGE, OP_REPLICA: the place of its key among the refreshes */
     size_t key_bytes;
     union {
@@ -285,6 +290,11 @@ struct commit {
 };
 
 MDB_val op_key(struct op *op); /* borrowed */
+/* Brings rows from elsewhere into the order of the table, each stretch of them by itself: a large
+ * batch then fills page after page. */
+void sort_ops(struct tuning_db_batch *batch);
+/* New: the places of the refreshes, in the order of their keys. NULL without memory. */
+uint32_t *sort_refreshes(const struct tuning_db_batch *batch);
 /* Stores the value as it is. */
 int put_op(struct commit *commit, struct op *op);
 /* An entry has been written or deleted: it is not damaged any more. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,6 +109,18 @@ void db_env_close(struct tuning_db *db)
         mdb_env_close(db->env);
     db->env = NULL;
     memset(db->has_table, 0, sizeof db->has_table);
+}
+
+void db_env_trim(struct tuning_db *db)
+{
+    pthread_rwlock_wrlock(&db->map_lock);
+    bool is_checking = db->check.is_running && !atomic_load(&db->check.has_ended);
+    if (db->env != NULL && !is_checking) {
+        db_env_close(db);
+        malloc_trim(0);
+        db_env_open(db, NULL); /* where that fails the next call tries again, and says so */
+    }
+    pthread_rwlock_unlock(&db->map_lock);
 }
 
 /* --- open and close --------------------------------------------------------------------------- */
