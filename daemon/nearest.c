@@ -86,7 +86,7 @@ struct row {
     uint32_t config, arch, gpu, dtype, mode, fingerprint, nvrtc, method;
     uint32_t sms;
     int sm; /* of the arch; 0: the emulated device */
-    bool is_confirmed, is_shipped, has_medians;
+    bool is_confirmed, is_shipped, is_own, has_medians;
     double median_ns, default_ns; /* default_ns 0: not known */
     /* Of the configurations that are the best of some shape, as far as measured at this one. */
     struct median *medians;
@@ -225,6 +225,7 @@ static int add_row(const struct best *best, void *context)
         .sm = sm_of(best->key.arch),
         .is_confirmed = best->is_confirmed,
         .is_shipped = best->is_shipped,
+        .is_own = method_is_own(best->method),
         .median_ns = best->median_ns,
         .default_ns = best->default_median_ns,
     };
@@ -662,6 +663,7 @@ static void describe(const struct look *look, size_t index, struct neighbour *fo
         .same_fingerprint = row->fingerprint == look->fingerprint,
         .is_confirmed = row->is_confirmed,
         .is_shipped = row->is_shipped,
+        .is_own = row->is_own,
         .median_ns = row->median_ns,
         .expected_loss = -1,
         .config = xstrdup(texts[row->config]),

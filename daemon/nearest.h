@@ -38,7 +38,8 @@ struct nearest_question {
 
 /* A row of `best`; texts are malloc'ed. */
 struct neighbour {
-    bool same_arch, same_name, same_fingerprint, is_confirmed, is_shipped;
+    bool same_arch, same_name, same_fingerprint, is_confirmed, is_shipped,
+        is_own;      /* own: see method_is_own */
     uint32_t sms;    /* of the GPU; 0: not known */
     double distance; /* manifest_log_distance */
     double median_ns;

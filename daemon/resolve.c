@@ -21,6 +21,7 @@ struct search {
     int64_t values[MANIFEST_MAX_PARAMS];
     bool same_arch, same_name, same_shape, same_fingerprint;
     bool is_shipped;                 /* of the records that came with the program */
+    bool is_own;                     /* measured by a tunerd, which compares outputs first */
     uint32_t sms;                    /* of the GPU that it was measured on; 0: not known */
     double median_ns, expected_loss; /* expected_loss below 0: not known */
     char *measured_on, *measured_shape, *nvrtc;
@@ -110,6 +111,7 @@ static void take_exact(struct search *search, const struct best *best)
     search->same_arch = search->same_shape = search->same_fingerprint = true;
     search->same_name = strcmp(best->gpu_name, device->name) == 0;
     search->is_shipped = best->is_shipped;
+    search->is_own = method_is_own(best->method);
     search->sms = best->sms;
     search->median_ns = best->median_ns;
     if (is_same_gpu(search))
@@ -162,6 +164,7 @@ static void take_neighbour(struct search *search, const struct neighbour *found)
     search->same_arch = found->same_arch;
     search->same_name = found->same_name;
     search->is_shipped = found->is_shipped;
+    search->is_own = found->is_own;
     search->sms = found->sms;
     search->same_shape = strcmp(found->shape, search->shape) == 0;
     search->same_fingerprint = found->same_fingerprint;
@@ -243,8 +246,9 @@ static json_t *answer_json(const struct search *search, uint64_t generation)
         manifest_config_to_json(search->manifest, search->values), "launches", search->launches,
         "buffers", search->buffers, "median_ns",
         search->median_ns > 0 ? json_real(search->median_ns) : json_null(), "generation",
-        (json_int_t)generation, "verified", search->origin != RESOLVE_DEFAULT, "sm",
-        (json_int_t)asked->device.attributes[DEVICE_sm], "nvrtc", search->nvrtc, "expected_loss",
+        (json_int_t)generation, "verified", search->origin != RESOLVE_DEFAULT && search->is_own,
+        "sm", (json_int_t)asked->device.attributes[DEVICE_sm], "nvrtc", search->nvrtc,
+        "expected_loss",
         search->expected_loss >= 0 ? json_real(search->expected_loss) : json_null(), "min_driver");
 }
 

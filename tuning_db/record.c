@@ -26,6 +26,12 @@ const char *outcome_word(enum outcome outcome)
     return outcome_words[outcome];
 }
 
+bool method_is_own(const char *method)
+{
+    return method == NULL || method[0] == '\0' || strcmp(method, "event") == 0 ||
+           strcmp(method, "graph") == 0;
+}
+
 int outcome_from_word(const char *word, enum outcome *outcome)
 {
     for (int i = 0; i < OUTCOME_COUNT; i++) {

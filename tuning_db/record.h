@@ -51,6 +51,10 @@ struct record_key {
 /* No GPU runs a kernel in less: an empty one inside a graph reads 540 ns on an H200. */
 #define RECORD_MIN_NS 200.0
 
+/* Whether tunerd itself measured under this method ("event", "graph", or none told), and so has
+ * compared the outputs before; rows of other tuners' files have the name of the tuner. */
+bool method_is_own(const char *method);
+
 struct record_hash {
     uint8_t bytes[16];
 };
