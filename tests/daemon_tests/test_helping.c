@@ -23,9 +23,14 @@ static bool is_lent(size_t device, bool is_wanted, void *context)
     return helping != NULL && helping_has(helping, device, is_wanted);
 }
 
+/* Until now what wants the device has not begun, on no other one either. */
 static void on_returned(void *context)
 {
     (void)context;
+    json_t *list = jobs_to_json(jobs, NULL, NULL);
+    const json_t *job = json_array_get(list, 0);
+    assert_string_equal(json_string_value(json_object_get(job, "state")), "queued");
+    json_decref(list);
     is_returned = true;
     jobs_kick(jobs);
 }
@@ -336,8 +341,11 @@ static void a_sweep_of_ours_waits_for_all_its_devices(void **state)
     set_fake("FAKE_DEVICES=2");
     start_all();
     fake_lease(batch());
+    run_until(has_a_row, NULL);
     submit(false, 12);
+    assert_int_equal(fake_free_targets(), 0); /* the free one is spoken for */
     run_until_true(&is_job_done);
+    assert_true(is_returned);
     assert_int_equal(noted("start bench 1"), 1);
     assert_int_equal(fake.leases_ended, 1);
 }
