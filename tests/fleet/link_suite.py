@@ -20,7 +20,7 @@ def get(daemon, n=64, kernel="tiny"):
 
 
 def sweep(daemon, n=64, **params):
-    told = daemon.wait_job(daemon.sweep(shapes=[{"N": n}], **params))
+    told = daemon.wait_job(daemon.sweep(shapes=[{"N": n}], local=True, **params))
     equal(told["state"], "done", "a sweep")
     return told
 
