@@ -513,6 +513,21 @@ static void only_keys_with_a_new_row_are_chosen_anew(void **state)
     tuning_db_close(db);
 }
 
+static void a_key_is_chosen_anew_once_however_often_it_is_named(void **state)
+{
+    (void)state;
+    struct tuning_db_batch *batch = tuning_db_batch_create();
+    for (unsigned i = 0; i < 3000; i++) {
+        struct record_key key = gemm_key;
+        char shape[32];
+        snprintf(shape, sizeof shape, "M=%u", i % 1000);
+        key.shape = shape;
+        assert_int_equal(tuning_db_batch_refresh(batch, &key), 0);
+    }
+    assert_int_equal(tuning_db_batch_count(batch), 1000);
+    tuning_db_batch_destroy(batch);
+}
+
 static void a_refused_row_is_never_best_again(void **state)
 {
     (void)state;
@@ -674,6 +689,7 @@ int main(void)
         TEST(however_rows_come_together_the_same_ones_stand),
         TEST(what_became_of_each_row_is_told),
         TEST(only_keys_with_a_new_row_are_chosen_anew),
+        TEST(a_key_is_chosen_anew_once_however_often_it_is_named),
         TEST(a_refused_row_is_never_best_again),
         TEST(an_own_row_does_not_replace_one_that_stands_before_it),
         TEST(unlike_things_are_kept_apart),

@@ -325,6 +325,19 @@ static void the_tables_of_a_fleet_are_made_when_they_are_needed(void **state)
     end_raw(env, txn);
 }
 
+static void a_row_set_aside_alone_raises_the_format(void **state)
+{
+    (void)state;
+    MDB_env *env;
+    struct sample row = make_row(1, "1/a");
+    struct tuning_db *db = open_db(&with_outbox);
+    aside_now(db, &row, 1);
+    tuning_db_close(db);
+    MDB_txn *txn = begin_raw(&env);
+    assert_int_equal(stored_format(txn), 3);
+    end_raw(env, txn);
+}
+
 /* Of a batch that fails nothing is to be sent, and a full database can be told what was. */
 static void a_full_database_notes_nothing_and_forgets_what_was_sent(void **state)
 {
@@ -552,6 +565,7 @@ int main(void)
         TEST(a_row_that_no_line_can_say_is_not_to_be_sent),
         TEST(an_entry_whose_row_is_lost_is_passed_over_and_taken_out),
         TEST(the_tables_of_a_fleet_are_made_when_they_are_needed),
+        TEST(a_row_set_aside_alone_raises_the_format),
         TEST(a_full_database_notes_nothing_and_forgets_what_was_sent),
         TEST(readers_go_on_while_the_tables_are_made),
         TEST(equal_sets_have_equal_digests_however_they_came),
