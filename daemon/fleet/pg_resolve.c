@@ -100,6 +100,18 @@ static int add_addresses(struct pg_hosts *hosts, const struct lookup *lookup, co
     return count;
 }
 
+/* 0 when the thread is done: what it found can be read then. */
+static int lookup_wait(
+    struct lookup *lookup, int cancel_fd, uint64_t deadline_ns, struct tune_error *err)
+{
+    uint64_t count;
+    if (pg_poll(lookup->done_fd, POLLIN, cancel_fd, deadline_ns, err))
+        return -1;
+    return read(lookup->done_fd, &count, sizeof count) == sizeof count
+               ? 0
+               : tune_fail_errno(err, TUNE_EIO, "cannot hear of its end");
+}
+
 /* A name that has no address is left out: another host of the list may have one. */
 static int add_name(struct pg_hosts *hosts, const char *name, const char *port, int cancel_fd,
     uint64_t deadline_ns, struct tune_error *missing, struct tune_error *err)
@@ -108,7 +120,7 @@ static int add_name(struct pg_hosts *hosts, const char *name, const char *port, 
     if (lookup == NULL)
         return -1;
     struct tune_error why = {0};
-    int status = pg_poll(lookup->done_fd, POLLIN, cancel_fd, deadline_ns, &why);
+    int status = lookup_wait(lookup, cancel_fd, deadline_ns, &why);
     if (status != 0)
         tune_fail(err, why.code, "looking up the fleet's server \"%.80s\": %s", name, why.text);
     else if (lookup->status != 0)
