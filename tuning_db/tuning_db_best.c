@@ -96,52 +96,75 @@ static int put_best(struct commit *commit, const struct best *row, const char *g
     if (rc != 0 || stored.mv_size != length || memcmp(stored.mv_data, encoded, length) != 0) {
         commit->has_new_best = true;
         rc = mdb_put(commit->txn, commit->db->tables[TABLE_BEST], &key, &value, 0);
-        db_forget_damage(commit->db, TABLE_BEST, bytes, sizeof bytes);
+        if (!commit->is_trial)
+            db_forget_damage(commit->db, TABLE_BEST, bytes, sizeof bytes);
     }
     free(encoded);
     return rc;
 }
 
-/* Whether a stored key belongs to one of the rows. */
-static bool is_wanted_best(const struct best_rows *rows, const MDB_val *key)
+static int compare_best_keys(const void *left, const void *right)
 {
-    uint8_t bytes[BEST_KEY_BYTES];
-    for (size_t i = 0; i <= rows->count && rows->count > 0; i++) {
-        const struct best *row = &rows->rows[i < rows->count ? i : rows->arch];
-        best_db_key(&row->key, i < rows->count ? row->gpu_name : NULL, row->sms, bytes);
-        if (key->mv_size == sizeof bytes && memcmp(key->mv_data, bytes, sizeof bytes) == 0)
-            return true;
+    return memcmp(left, right, BEST_KEY_BYTES);
+}
+
+/* New: the keys of the rows and of the arch's, sorted; *count of them. NULL without memory. */
+static uint8_t (*wanted_best(const struct best_rows *rows, size_t *count))[BEST_KEY_BYTES]
+{
+    uint8_t(*keys)[BEST_KEY_BYTES] = calloc(rows->count + 1, sizeof *keys);
+    *count = 0;
+    if (keys == NULL || rows->count == 0)
+        return keys;
+    for (size_t i = 0; i < rows->count; i++)
+        best_db_key(&rows->rows[i].key, rows->rows[i].gpu_name, rows->rows[i].sms, keys[i]);
+    best_db_key(&rows->rows[rows->arch].key, NULL, 0, keys[rows->count]);
+    *count = rows->count + 1;
+    qsort(keys, *count, sizeof *keys, compare_best_keys);
+    return keys;
+}
+
+/* Deletes the key's rows that are not among the wanted ones. A file from elsewhere may hold any
+ * number of GPU models, so this takes one way through them. */
+static int delete_unwanted(MDB_cursor *cursor, const struct record_key *key,
+    uint8_t (*wanted)[BEST_KEY_BYTES], size_t wanted_count, bool *is_any)
+{
+    uint8_t at[BEST_KEY_BYTES], prefix[BEST_KEY_BYTES];
+    const size_t prefix_bytes = 2 * HASH_BYTES;
+    best_db_key(key, NULL, 0, prefix);
+    MDB_val found = {prefix_bytes, prefix}, value;
+    int rc = mdb_cursor_get(cursor, &found, &value, MDB_SET_RANGE);
+    while (
+        rc == 0 && found.mv_size == sizeof at && memcmp(found.mv_data, prefix, prefix_bytes) == 0) {
+        memcpy(at, found.mv_data, sizeof at);
+        if (bsearch(at, wanted, wanted_count, sizeof *wanted, compare_best_keys) != NULL) {
+            rc = mdb_cursor_get(cursor, &found, &value, MDB_NEXT);
+            continue;
+        }
+        *is_any = true;
+        rc = mdb_cursor_del(cursor, 0);
+        found = (MDB_val){sizeof at, at}; /* what comes after the deleted one */
+        if (rc == 0)
+            rc = mdb_cursor_get(cursor, &found, &value, MDB_SET_RANGE);
     }
-    return false;
+    return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
 /* Takes away rows of GPUs that have no winner any more. */
 static int delete_other_best(
-    struct commit *commit, const struct record_key *wanted, const struct best_rows *rows)
+    struct commit *commit, const struct record_key *key, const struct best_rows *rows)
 {
-    uint8_t prefix[BEST_KEY_BYTES];
-    const size_t prefix_bytes = 2 * HASH_BYTES;
-    best_db_key(wanted, NULL, 0, prefix);
+    size_t count;
     MDB_cursor *cursor;
-    MDB_val key = {prefix_bytes, prefix}, value;
+    uint8_t(*wanted)[BEST_KEY_BYTES] = wanted_best(rows, &count);
+    if (wanted == NULL)
+        return ENOMEM;
     int rc = mdb_cursor_open(commit->txn, commit->db->tables[TABLE_BEST], &cursor);
-    if (rc != 0)
-        return rc;
-    rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
-    while (
-        rc == 0 && key.mv_size >= prefix_bytes && memcmp(key.mv_data, prefix, prefix_bytes) == 0) {
-        if (is_wanted_best(rows, &key)) {
-            rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-            continue;
-        }
-        commit->has_new_best = true;
-        rc = mdb_cursor_del(cursor, 0);
-        key = (MDB_val){prefix_bytes, prefix}; /* few rows: start over */
-        if (rc == 0)
-            rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    if (rc == 0) {
+        rc = delete_unwanted(cursor, key, wanted, count, &commit->has_new_best);
+        mdb_cursor_close(cursor);
     }
-    mdb_cursor_close(cursor);
-    return rc == MDB_NOTFOUND ? 0 : rc;
+    free(wanted);
+    return rc;
 }
 
 static int write_best(struct commit *commit, const struct refresh *refresh,

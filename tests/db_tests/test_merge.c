@@ -681,6 +681,64 @@ static void of_a_batch_that_meets_the_limit_nothing_is_stored(void **state)
     tuning_db_close(db);
 }
 
+/* --- many models ------------------------------------------------------------------------------ */
+
+#define MODELS 3000
+
+/* A row of each model, refused where is_refused says so. */
+static void put_models(struct tuning_db *db, bool (*is_refused)(unsigned model))
+{
+    struct tuning_db_batch *batch = tuning_db_batch_create();
+    for (unsigned i = 0; i < MODELS; i++) {
+        char name[32];
+        struct sample sample = make_sample(1, "1/a", 1000);
+        snprintf(name, sizeof name, "model %u", i);
+        sample.gpu_name = sample.gpu_uuid = name;
+        sample.is_refused = is_refused(i);
+        assert_int_equal(tuning_db_batch_merge(batch, &sample), 0);
+    }
+    assert_int_equal(tuning_db_commit(db, batch, NULL), 0);
+    tuning_db_batch_destroy(batch);
+}
+
+static size_t count_best(struct tuning_db *db)
+{
+    struct tuning_db_stats stats;
+    assert_int_equal(tuning_db_stats(db, &stats, NULL), 0);
+    return stats.best;
+}
+
+static bool is_none(unsigned model)
+{
+    (void)model;
+    return false;
+}
+
+static bool is_every_second(unsigned model)
+{
+    return model % 2 == 0;
+}
+
+static bool is_any(unsigned model)
+{
+    (void)model;
+    return true;
+}
+
+/* A file may name any number of models: what goes away must not cost all the others each time. */
+static void models_of_one_key_come_and_go_by_thousands(void **state)
+{
+    (void)state;
+    struct tuning_db *db = open_db(NULL);
+    put_models(db, is_none);
+    assert_int_equal(count_best(db), MODELS + 1);
+    put_models(db, is_every_second);
+    assert_int_equal(count_best(db), MODELS / 2 + 1);
+    put_models(db, is_any);
+    assert_int_equal(count_best(db), 0);
+    tuning_db_close(db);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -695,6 +753,7 @@ int main(void)
         TEST(unlike_things_are_kept_apart),
         TEST(a_trial_changes_not_one_byte),
         TEST(of_a_batch_that_meets_the_limit_nothing_is_stored),
+        TEST(models_of_one_key_come_and_go_by_thousands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
