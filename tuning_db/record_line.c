@@ -2,6 +2,7 @@
  * checksum, and what this version does not know is carried along as it came. */
 #include "record_line.h"
 #include "record_fields.h"
+#include "record_number.h"
 
 #include "client/proto.h"
 
@@ -283,6 +284,18 @@ static void clear_texts(struct sample *sample)
         .extra = ""};
 }
 
+/* Numbers may be longer in our form than they came: what could not leave again is not taken. */
+static int check_length(size_t length, const struct sample *sample, struct tune_error *err)
+{
+    const size_t other_numbers = 4;
+    if (length + (sample->sample_count + other_numbers) * NUMBER_TEXT_BYTES <=
+        RECORD_LINE_LIMIT_BYTES)
+        return 0;
+    char *line = record_line_format(sample, &length, err);
+    free(line);
+    return line != NULL ? 0 : -1;
+}
+
 int record_line_parse(
     const char *line, size_t length, struct sample *sample, struct tune_error *err)
 {
@@ -300,7 +313,7 @@ int record_line_parse(
         goto done;
     }
     if (take_members(json, &members, sample, &arena, err) == 0 && require_fields(json, err) == 0 &&
-        check_sample(sample, err) == 0)
+        check_sample(sample, err) == 0 && check_length(length, sample, err) == 0)
         status = 0;
 done:
     json_decref(json);

@@ -45,10 +45,10 @@ char *record_line_format(const struct sample *sample, size_t *length, struct tun
  * absent), TUNE_EINVAL (a field is absent, of another type, or out of its range), TUNE_ELIMIT. Any
  * strict JSON is taken (order of members, blanks, forms of numbers, fields with a value that is
  * left out), as long as the sum at its end is that of its bytes: others may write such lines; what
- * is formatted again is canonical. Each value is taken exactly or refused (samples_ns: rounded to
- * floats). What is checked here needs no manifest: texts are of the form and length that the
- * database takes, times finite and lo <= median <= hi, an ok row has a time, a configuration is not
- * empty. */
+ * is formatted again is canonical, and may not be longer than a line may be. Each value is taken
+ * exactly or refused (samples_ns: rounded to floats). What is checked here needs no manifest: texts
+ * are of the form and length that the database takes, times finite and lo <= median <= hi, an ok
+ * row has a time, a configuration is not empty. */
 int record_line_parse(
     const char *line, size_t length, struct sample *sample, struct tune_error *err);
 

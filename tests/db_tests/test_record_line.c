@@ -67,7 +67,7 @@ static void refuse_body(const char *body, enum tune_code code, const char *part)
 static char *body_with(const char *name, const char *value)
 {
     struct sample sample = full_row();
-    char *line = line_of(&sample), *body = malloc(strlen(line) + strlen(name) + 8192);
+    char *line = line_of(&sample), *body = malloc(strlen(line) + strlen(name) + (32 << 10));
     char wanted[80];
     *strstr(line, ",\"sum\":") = '\0';
     snprintf(wanted, sizeof wanted, "\"%s\":", name);
@@ -494,6 +494,21 @@ static void test_what_is_no_line_of_a_record_is_refused(void **state)
     free(large);
 }
 
+/* Numbers may be shorter in a foreign line than in ours: what is taken must be a line again. */
+static void test_a_line_that_could_not_be_written_again_is_refused(void **state)
+{
+    (void)state;
+    (void)state;
+    char *times = malloc(5 * 4096 + 2), *at = times;
+    for (int i = 0; i < 4096; i++)
+        at = stpcpy(at, i == 0 ? "[1e15" : ",1e15");
+    strcpy(at, "]");
+    char *body = body_with("samples_ns", times);
+    refuse_body(body, TUNE_ELIMIT, "65536");
+    free(body);
+    free(times);
+}
+
 static void test_a_flipped_bit_is_noticed_wherever_it_is(void **state)
 {
     (void)state;
@@ -646,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_numbers_are_taken_exactly_or_refused_by_name),
         cmocka_unit_test(test_values_out_of_their_range_are_refused_by_name),
         cmocka_unit_test(test_what_is_no_line_of_a_record_is_refused),
+        cmocka_unit_test(test_a_line_that_could_not_be_written_again_is_refused),
         cmocka_unit_test(test_a_flipped_bit_is_noticed_wherever_it_is),
         cmocka_unit_test(test_rows_that_no_reader_would_take_have_no_line),
         cmocka_unit_test(test_a_header_tells_its_version_and_newer_ones_are_refused_whole),
