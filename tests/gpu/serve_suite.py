@@ -59,8 +59,8 @@ def multiply(socket, program, shape):
     return {"shape": shape, "seconds": seconds, "output": done.stdout + done.stderr}
 
 
-def compare(socket, program):
-    done, _ = run(socket, program, "--json", *COMPARED)
+def compare(socket, program, shapes):
+    done, _ = run(socket, program, "--json", *shapes)
     check("tune_gemm_cublas", done.returncode == 0, done.stderr.strip())
     rows = json.loads(done.stdout) if done.returncode == 0 else []
     print(f"{'shape':<18} {'origin':<12} {'served':>12} {'cuBLAS':>12} {'cuBLAS / served':>16}")
@@ -135,7 +135,7 @@ def main():
         for shape in SWEPT + AWKWARD:
             result["products"].append(multiply(daemon.socket, examples + "/tune_gemm", shape))
         check("a swept shape is served as measured", "measured for this shape" in result["products"][0]["output"])
-        result["compared"] = compare(daemon.socket, examples + "/tune_gemm_cublas")
+        result["compared"] = compare(daemon.socket, examples + "/tune_gemm_cublas", COMPARED)
         result["background"] = background(daemon)
     done, seconds = run("/nowhere/tunerd.sock", examples + "/tune_gemm", "64", "64", "64")
     check("without a daemon it says so", done.returncode == 1 and "does not compile" in done.stderr,
@@ -146,4 +146,5 @@ def main():
     sys.exit(1 if failures else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
