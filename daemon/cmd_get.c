@@ -192,16 +192,18 @@ static void look(struct get *get, void (*then)(struct get *get))
 {
     struct app *app = get->request->app;
     resolved_finish(&get->resolved);
-    get->question.only_exact = true;
+    get->question.only_exact = get->question.is_quick = true;
     if (resolve(get->db, &get->question, &get->resolved, &get->error)) {
         get_fail(get, &get->error);
         return;
     }
-    if (get->resolved.origin == RESOLVE_EXACT || get->policy == POLICY_CACHED) {
+    if (get->resolved.origin == RESOLVE_EXACT ||
+        (get->policy == POLICY_CACHED && !get->resolved.is_unsure)) {
         then(get);
         return;
     }
-    get->question.only_exact = false;
+    get->question.only_exact = get->policy == POLICY_CACHED;
+    get->question.is_quick = false;
     get->question.nearest = app->nearest;
     get->then = then;
     get->is_looking = true;
@@ -262,7 +264,8 @@ static void request_cubin(struct get *get)
 static bool is_reusable(const struct get *get)
 {
     bool asks_for_sweeps = get->policy == POLICY_TUNE || get->policy == POLICY_WAIT;
-    return get->session[0] == '\0' && (get->resolved.origin == RESOLVE_EXACT || !asks_for_sweeps);
+    return get->session[0] == '\0' && !get->resolved.is_unsure &&
+           (get->resolved.origin == RESOLVE_EXACT || !asks_for_sweeps);
 }
 
 static void deliver(struct get *get)

@@ -107,14 +107,15 @@ static int add_target(
     return is_usual ? add_question(entries, NULL, gpu, arch, answer) : 0;
 }
 
-/* The exact answer on the question's device; false where there is none. */
+/* The exact answer on the question's device; false where there is none, or none that stands until
+ * the generation is another. */
 static bool find_answer(struct entries *entries, struct tune_answer *answer)
 {
     struct resolved resolved;
     if (resolve(entries->db, &entries->question, &resolved, NULL))
         return false;
-    bool is_found =
-        resolved.origin == RESOLVE_EXACT && answer_from_json(resolved.json, answer, NULL) == 0;
+    bool is_found = resolved.origin == RESOLVE_EXACT && !resolved.is_unsure &&
+                    answer_from_json(resolved.json, answer, NULL) == 0;
     resolved_finish(&resolved);
     return is_found;
 }
@@ -174,7 +175,7 @@ int view_add_answers(const struct view *view, struct tuning_db *db, const struct
     question->plugin = find_plugin_of(view, key);
     question->dtype = key->dtype;
     question->mode = key->mode;
-    question->only_exact = true;
+    question->only_exact = question->is_quick = true;
     if (question->plugin == NULL || !manifest_has_dtype(question->plugin->manifest, key->dtype) ||
         manifest_shape_from_text(question->plugin->manifest, key->shape, question->dims))
         return 0;

@@ -20,6 +20,7 @@ struct search {
     enum resolve_origin origin;
     int64_t values[MANIFEST_MAX_PARAMS];
     bool same_arch, same_name, same_shape, same_fingerprint;
+    bool has_invalid;                /* an exact row's configuration is not valid here */
     bool is_shipped;                 /* of the records that came with the program */
     bool is_own;                     /* measured by a tunerd, which compares outputs first */
     uint32_t sms;                    /* of the GPU that it was measured on; 0: not known */
@@ -105,8 +106,10 @@ static bool is_same_gpu(const struct search *search)
 static void take_exact(struct search *search, const struct best *best)
 {
     const struct device_info *device = &search->question->device;
-    if (!take_config(best->config, search))
+    if (!take_config(best->config, search)) {
+        search->has_invalid = true;
         return;
+    }
     search->origin = RESOLVE_EXACT;
     search->same_arch = search->same_shape = search->same_fingerprint = true;
     search->same_name = strcmp(best->gpu_name, device->name) == 0;
@@ -122,32 +125,43 @@ static void take_exact(struct search *search, const struct best *best)
     search->nvrtc = xstrdup(best->nvrtc);
 }
 
-/* Rows of the asked model; those of which it is known before those of which it may be. */
+/* Whose rows are taken: those of which it is known that they are of the asked model, those of which
+ * it may be, any. */
+enum whose { WHOSE_MODEL, WHOSE_PERHAPS, WHOSE_ANY };
+
 struct model_search {
     struct search *search;
-    bool must_be_known;
+    enum whose whose;
 };
 
 static int on_exact(const struct best *best, void *context)
 {
     struct model_search *model = context;
     const struct device_info *device = &model->search->question->device;
+    bool is_of_model =
+        strcmp(best->gpu_name, device->name) == 0 && nearest_same_sms(best->sms, device);
     if (record_key_equal(&best->key, &model->search->key) &&
-        strcmp(best->gpu_name, device->name) == 0 && nearest_same_sms(best->sms, device) &&
-        (best->sms != 0 || !model->must_be_known))
+        (model->whose == WHOSE_ANY ||
+            (is_of_model && (best->sms != 0 || model->whose == WHOSE_PERHAPS))))
         take_exact(model->search, best);
     return model->search->origin != RESOLVE_NONE;
 }
 
+static enum whose first_whose(const struct search *search)
+{
+    return search->question->device.name[0] != '\0' ? WHOSE_MODEL : WHOSE_ANY;
+}
+
+/* By the stored rows. A row of the asked model that is not valid here is not passed over for
+ * another model's. */
 static int look_exact(struct search *search, struct tuning_db *db, struct tune_error *err)
 {
-    bool is_named = search->question->device.name[0] != '\0';
-    for (int pass = 0; is_named && pass < 2 && search->origin == RESOLVE_NONE; pass++) {
-        struct model_search model = {search, pass == 0};
+    struct model_search model = {search, first_whose(search)};
+    for (; model.whose < WHOSE_ANY && search->origin == RESOLVE_NONE && !search->has_invalid;
+         model.whose++)
         if (tuning_db_walk_best_of(db, &search->key, on_exact, &model, err))
             return -1;
-    }
-    if (search->origin != RESOLVE_NONE)
+    if (search->origin != RESOLVE_NONE || search->has_invalid)
         return 0;
     struct best best;
     int status = tuning_db_best(db, &search->key, NULL, 0, &best, err);
@@ -155,6 +169,22 @@ static int look_exact(struct search *search, struct tuning_db *db, struct tune_e
         return status < 0 ? -1 : 0;
     take_exact(search, &best);
     best_finish(&best);
+    return 0;
+}
+
+static bool is_valid_here(const char *config, void *context)
+{
+    const struct model_search *model = context;
+    return take_config(config, model->search);
+}
+
+/* By the samples that are valid here. */
+static int look_among(struct search *search, struct tuning_db *db, struct tune_error *err)
+{
+    struct model_search model = {search, first_whose(search)};
+    for (; model.whose <= WHOSE_ANY && search->origin == RESOLVE_NONE; model.whose++)
+        if (tuning_db_walk_best_among(db, &search->key, is_valid_here, on_exact, &model, err))
+            return -1;
     return 0;
 }
 
@@ -260,6 +290,8 @@ int resolve(struct tuning_db *db, const struct question *question, struct resolv
     *resolved = (struct resolved){.origin = RESOLVE_NONE};
     search_init(&search, question);
     int status = look_exact(&search, db, err);
+    if (status == 0 && search.origin == RESOLVE_NONE && search.has_invalid && !question->is_quick)
+        status = look_among(&search, db, err);
     if (status == 0 && search.origin == RESOLVE_NONE && !question->only_exact)
         status = look_around(&search, err);
     if (status == 0 && search.origin != RESOLVE_NONE) {
@@ -267,6 +299,7 @@ int resolve(struct tuning_db *db, const struct question *question, struct resolv
         memcpy(resolved->values, search.values, sizeof resolved->values);
         resolved->json = answer_json(&search, generation);
     }
+    resolved->is_unsure = search.has_invalid;
     search_finish(&search);
     return status;
 }

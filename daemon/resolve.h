@@ -4,7 +4,8 @@
  * Order: exact on the same GPU model; exact on the arch; the nearest shape on the model; on the
  * arch; other archs (transferred); the default (nearest.h has distances and ties). Exact rows are
  * those of today's fingerprint; older ones serve as nearest, at distance 0 for the same shape. A
- * configuration is taken only if it is valid for the asked shape on the asked device.
+ * configuration is taken only if it is valid for the asked shape on the asked device: where that of
+ * an exact row is not, the next best of the key is taken, which takes reading its samples.
  *
  * expected_loss (0.05: probably 5 % slower than the best; null: nothing is known):
  *   exact on the same model   0 when confirmed, else half the relative width of its interval: it
@@ -37,11 +38,14 @@ struct question {
     const char *dtype, *mode;  /* borrowed */
     struct device_info device; /* to launch on; uuid "" where none is attached */
     bool only_exact;           /* else RESOLVE_NONE */
+    bool is_quick;             /* with only_exact: no samples are read, see is_unsure */
     struct nearest *nearest;   /* borrowed; NULL with only_exact */
 };
 
 struct resolved {
     enum resolve_origin origin;
+    bool is_unsure; /* an exact row is not valid here: what stands behind it, which is served (or may
+                       be there, when is_quick), can change while the generation does not */
     int64_t values[MANIFEST_MAX_PARAMS];
     json_t *json; /* the result of `get` without cubin and job; NULL with RESOLVE_NONE */
 };

@@ -183,6 +183,13 @@ int tuning_db_walk_best(struct tuning_db *db, const char *kernel,
 int tuning_db_walk_best_of(struct tuning_db *db, const struct record_key *key,
     int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err);
 
+/* The same as if the key had only the samples whose configuration `is_valid` takes (asked for each
+ * of them): for who cannot use what the stored rows name. The arch's winner comes first; the lower
+ * layer's rows, none hidden, come last. Memory: the samples of the key. */
+int tuning_db_walk_best_among(struct tuning_db *db, const struct record_key *key,
+    bool (*is_valid)(const char *config, void *context),
+    int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err);
+
 /* Samples of one key (all configs, GPUs, runs), or of the whole database with key NULL. */
 int tuning_db_walk_samples(struct tuning_db *db, const struct record_key *key,
     int (*on_sample)(const struct sample *sample, void *context), void *context,

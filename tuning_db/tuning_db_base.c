@@ -147,6 +147,21 @@ size_t base_find(const struct base *base, const void *key, size_t key_bytes)
     return first;
 }
 
+void base_give(const struct base *base, const struct record_key *key,
+    int (*on_best)(const struct best *best, void *context), void *context)
+{
+    uint8_t prefix[BEST_KEY_BYTES];
+    const size_t prefix_bytes = 2 * HASH_BYTES;
+    if (base == NULL)
+        return;
+    best_db_key(key, NULL, 0, prefix);
+    for (size_t at = base_find(base, prefix, prefix_bytes);
+         at < base->count && memcmp(base->rows[at].key, prefix, prefix_bytes) == 0; at++)
+        if (record_key_equal(&base->rows[at].best.key, key) &&
+            on_best(&base->rows[at].best, context) != 0)
+            return;
+}
+
 int base_best(const struct base *base, const struct record_key *key, const char *gpu_name,
     uint32_t sms, struct best *best, struct tune_error *err)
 {

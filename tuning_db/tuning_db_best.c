@@ -306,3 +306,72 @@ int tuning_db_walk_best_samples(struct tuning_db *db, const struct record_key *k
         return tune_fail(err, TUNE_ENOMEM, "no memory for the samples of a key");
     return status;
 }
+
+/* --- the best of some ------------------------------------------------------------------------- */
+
+struct among {
+    struct sample_set set;
+    bool (*is_valid)(const char *config, void *context);
+    int (*on_best)(const struct best *best, void *context);
+    void *context;
+    bool has_no_memory;
+};
+
+static int on_among_row(struct walk *walk, const struct row *row)
+{
+    struct among *among = walk->context;
+    struct tune_error why = {.code = TUNE_OK};
+    struct sample *place = next_sample(&among->set);
+    among->has_no_memory = place == NULL;
+    if (place == NULL)
+        return 1;
+    if (decode_sample_row(row, place, &why) != 0) {
+        note_row(walk, row, &why);
+        return 0;
+    }
+    if (record_key_equal(&place->key, walk->want) && among->is_valid(place->config, among->context))
+        among->set.count++;
+    else
+        sample_finish(place);
+    return 0;
+}
+
+/* True: the callback has stopped it, or there was no memory. */
+static bool give_among(struct among *among)
+{
+    struct best_rows rows = {0};
+    const struct sample **pointers = sample_pointers(&among->set);
+    among->has_no_memory =
+        pointers == NULL || best_rows_pick(&rows, pointers, among->set.count) != 0;
+    bool is_stopped = among->has_no_memory;
+    if (!is_stopped && rows.count > 0)
+        is_stopped = among->on_best(&rows.rows[rows.arch], among->context) != 0;
+    for (size_t i = 0; !is_stopped && i < rows.count; i++)
+        if (i != rows.arch)
+            is_stopped = among->on_best(&rows.rows[i], among->context) != 0;
+    best_rows_finish(&rows);
+    free(pointers);
+    return is_stopped;
+}
+
+int tuning_db_walk_best_among(struct tuning_db *db, const struct record_key *key,
+    bool (*is_valid)(const char *config, void *context),
+    int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err)
+{
+    struct record_hash hash = record_key_hash(key);
+    struct among among = {.is_valid = is_valid, .on_best = on_best, .context = context};
+    struct walk walk = {.db = db,
+        .table = TABLE_SAMPLES,
+        .prefix = hash.bytes,
+        .prefix_bytes = HASH_BYTES,
+        .on_row = on_among_row,
+        .want = key,
+        .context = &among};
+    int status = walk_rows(&walk, err);
+    if (status == 0 && !among.has_no_memory && !give_among(&among))
+        base_give(db->base, key, on_best, context);
+    sample_set_finish(&among.set);
+    if (among.has_no_memory)
+        return tune_fail(err, TUNE_ENOMEM, "no memory for the samples of a key");
+    return status;
+}

@@ -343,6 +343,9 @@ size_t base_find(const struct base *base, const void *key, size_t key_bytes);
 /* As tuning_db_best, in the lower layer alone. */
 int base_best(const struct base *base, const struct record_key *key, const char *gpu_name,
     uint32_t sms, struct best *best, struct tune_error *err);
+/* Hands out the rows of a key, the arch's (which repeats one) first, until the callback stops. */
+void base_give(const struct base *base, const struct record_key *key,
+    int (*on_best)(const struct best *best, void *context), void *context);
 void base_destroy(struct base *base);
 
 /* --- tuning_db_clean.c ------------------------------------------------------------------------ */

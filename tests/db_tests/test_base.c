@@ -165,6 +165,40 @@ static int count_sample(const struct sample *sample, void *context)
     return 0;
 }
 
+static bool is_not_bm_1(const char *config, void *context)
+{
+    (void)context;
+    return strcmp(config, "BM=1") != 0;
+}
+
+static void among_valid_configurations_the_stored_come_before_the_layer(void **state)
+{
+    (void)state;
+    struct tuning_db *db = open_db(NULL);
+    struct list list = {.limit = 0}, first = {.limit = 1};
+    set_base(db);
+    for (unsigned i = 1; i <= 3; i++) { /* the first one is the best */
+        struct sample own = make_sample(i, "1/a", 90 + i);
+        put_sample_now(db, &own);
+    }
+    struct sample other = make_sample(4, "1/a", 10);
+    other.gpu_name = "L4";
+    other.gpu_uuid = "gpu-2";
+    put_sample_now(db, &other);
+    assert_int_equal(
+        tuning_db_walk_best_among(db, &gemm_key, is_not_bm_1, list_best, &list, NULL), 0);
+    char *rest = strstr(list.text, "[M=1024,N=1024,K=1024 H200 BM=2]");
+    assert_int_equal(parts_of(list.text, "BM=1]") + parts_of(list.text, "K=64"), 0);
+    assert_true(strncmp(list.text, "[M=1024,N=1024,K=1024 L4 BM=4]", 30) == 0);
+    assert_non_null(rest);
+    assert_non_null(strstr(rest, "H200 BM=101*")); /* not hidden */
+    assert_non_null(strstr(rest, "H100 BM=102*"));
+    assert_int_equal(
+        tuning_db_walk_best_among(db, &gemm_key, is_not_bm_1, list_best, &first, NULL), 0);
+    assert_string_equal(first.text, "[M=1024,N=1024,K=1024 L4 BM=4]");
+    tuning_db_close(db);
+}
+
 static void the_layer_is_not_stored_and_not_counted(void **state)
 {
     (void)state;
@@ -232,6 +266,7 @@ int main(void)
         TEST(listings_have_each_model_once_and_a_keys_rows_together),
         TEST(a_listing_ends_where_its_callback_says),
         TEST(a_row_that_falls_uncovers_the_layer),
+        TEST(among_valid_configurations_the_stored_come_before_the_layer),
         TEST(the_layer_is_not_stored_and_not_counted),
         TEST(its_hash_tells_what_it_holds),
         TEST(rows_that_cannot_be_best_make_no_layer),

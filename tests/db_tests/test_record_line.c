@@ -498,15 +498,14 @@ static void test_what_is_no_line_of_a_record_is_refused(void **state)
 static void test_a_line_that_could_not_be_written_again_is_refused(void **state)
 {
     (void)state;
-    (void)state;
-    char *times = malloc(5 * 4096 + 2), *at = times;
+    char *numbers = malloc(5 * 4096 + 2), *at = numbers;
     for (int i = 0; i < 4096; i++)
         at = stpcpy(at, i == 0 ? "[1e15" : ",1e15");
     strcpy(at, "]");
-    char *body = body_with("samples_ns", times);
+    char *body = body_with("samples_ns", numbers);
     refuse_body(body, TUNE_ELIMIT, "65536");
     free(body);
-    free(times);
+    free(numbers);
 }
 
 static void test_a_flipped_bit_is_noticed_wherever_it_is(void **state)

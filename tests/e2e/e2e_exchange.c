@@ -230,6 +230,37 @@ static void a_block_beyond_the_space_is_refused(void)
     text_finish(&text);
 }
 
+/* What reads the device cannot be judged when a row comes in. */
+static void a_row_that_is_not_valid_here_does_not_hide_the_good_one(void)
+{
+    struct harness *harness = harness_new();
+    write_tiny(harness,
+        &(struct tiny){.constraints = "{\"expr\": \"TAG < 3 || max_threads < 1\", \"message\": "
+                                      "\"that many do not fit\"}"});
+    harness_start(harness);
+    use_fingerprint_of(harness);
+    struct text text = {0};
+    add_header(&text);
+    add_record(
+        &text, &(struct spec){
+                   .config = "TAG=1", .run = "1/confirm", .median_ns = 9000, .is_confirmed = true});
+    add_record(&text, &(struct spec){.config = "TAG=2", .median_ns = 9500, .is_confirmed = true});
+    add_record(
+        &text, &(struct spec){
+                   .config = "TAG=3", .run = "2/confirm", .median_ns = 1000, .is_confirmed = true});
+    json_decref(import_text(harness, NULL, text.bytes));
+    assert_served(harness, "sm_90", 64, "exact", 1);
+    json_decref(ask(harness, "refuse", json_pack("{s:s}", "run", "1/confirm")));
+    assert_served(harness, "sm_90", 64, "exact", 2); /* though the best row is the same */
+    json_t *answer = ask(harness, "get",
+        json_pack("{s:s, s:{s:i}, s:s, s:s}", "kernel", "tiny", "shape", "N", 64, "arch", "sm_90",
+            "policy", "cached"));
+    assert_string_equal(text_at(answer, "origin"), "exact");
+    assert_int_equal(number_at(answer, "config.TAG"), 2);
+    json_decref(answer);
+    text_finish(&text);
+}
+
 static void ambiguous_lines_are_refused_with_a_position(void)
 {
     static const char *const lines[] = {
@@ -684,6 +715,7 @@ int main(void)
         HARNESS_TEST(records_of_other_kernels_do_not_change_the_fallback),
         HARNESS_TEST(of_five_records_the_good_one_is_taken_and_strict_takes_none),
         HARNESS_TEST(a_block_beyond_the_space_is_refused),
+        HARNESS_TEST(a_row_that_is_not_valid_here_does_not_hide_the_good_one),
         HARNESS_TEST(ambiguous_lines_are_refused_with_a_position),
         HARNESS_TEST(only_records_of_the_asked_arch_are_exact_and_origins_can_be_taken_out),
         HARNESS_TEST(impossible_times_are_refused),
