@@ -13,6 +13,7 @@
 
 #define PART_BYTES                                                                                 \
     ((size_t)768 << 10)     /* of text as it goes over the wire; a request may be 1 MiB */
+#define REFUSAL_BYTES 48    /* of a refused line as it goes over the wire, but for the reason */
 #define PART_GAP 1000       /* empty lines put in to keep the numbers */
 #define END_LIMIT_MS 600000 /* for the daemon to store all of it */
 #define PROGRESS_LINES 10000
@@ -37,7 +38,7 @@ static void end_progress(bool is_wanted)
 struct part {
     char *text;
     size_t length, room;
-    size_t wire_bytes; /* of the text, escaped */
+    size_t wire_bytes; /* of the text, escaped, and of what is refused */
     uint64_t first_line, next_line;
     json_t *refused; /* lines that cannot be sent */
 };
@@ -112,12 +113,30 @@ static const char *fault_of(const struct exchange_line *line)
     return text == NULL ? "the line is not UTF-8" : NULL;
 }
 
+/* A reason quotes the line, and may have cut it inside of a character. */
+static json_t *reason_json(const char *reason)
+{
+    json_t *json = json_string(reason);
+    if (json != NULL)
+        return json;
+    char *plain = need(strdup(reason));
+    for (char *at = plain; *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    json = json_string(plain);
+    free(plain);
+    return json;
+}
+
 static int add_refused(struct sending *sending, uint64_t number, const char *reason)
 {
     struct part *part = &sending->part;
-    json_array_append_new(
-        part->refused, json_pack("{s:I, s:s}", "line", (json_int_t)number, "reason", reason));
-    return json_array_size(part->refused) >= PART_GAP ? flush(sending) : 0;
+    json_array_append_new(part->refused,
+        json_pack("{s:I, s:o}", "line", (json_int_t)number, "reason", reason_json(reason)));
+    part->wire_bytes += wire_bytes(reason, strlen(reason)) + REFUSAL_BYTES;
+    return json_array_size(part->refused) >= PART_GAP || part->wire_bytes > PART_BYTES
+               ? flush(sending)
+               : 0;
 }
 
 static int add_line(struct sending *sending, const struct exchange_line *line)

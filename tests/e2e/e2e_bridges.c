@@ -50,6 +50,28 @@ static void a_cut_cache_file_becomes_unconfirmed_records(void)
     json_decref(answer);
 }
 
+/* A reason quotes the file, and may end inside of a character. */
+static void a_refused_record_counts_whatever_text_it_has(void)
+{
+    static const char odd[] =
+        "{\"device_name\": \"Card\", \"kernel_name\": \"other\", \"problem_size\": [64],\n"
+        "\"tune_params_keys\": [\"TAG\"], \"tune_params\": {\"TAG\": [0, 1, 2, 3]},\n"
+        "\"cache\": {\n"
+        "\"0\": {\"TAG\": 0, \"time\": 0.5},\n"
+        "\"1\": {\"TAG\": \"123456789012345678901234567890123456789012345\xC3\xA9\", "
+        "\"time\": 0.5}}}";
+    const char *output;
+    struct harness *harness = start_tiny(&(struct tiny){0}, NULL);
+    const char *path = file_in(harness, "cache.json");
+    write_file(path, odd, strlen(odd));
+    assert_int_equal(TUNECTL(harness, &output, "import", "--from", "kernel-tuner", "--kernel",
+                         "tiny", "--arch", "cpu", "--strict", path),
+        1);
+    assert_non_null(strstr(output, "1 refused"));
+    assert_non_null(strstr(output, "record 2: "));
+    assert_non_null(strstr(output, "nothing is stored"));
+}
+
 static void records_go_to_another_tuner_and_come_back(void)
 {
     static const char *const formats[] = {"kernel-tuner", "t4"};
@@ -129,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HARNESS_TEST(a_cut_cache_file_becomes_unconfirmed_records),
+        HARNESS_TEST(a_refused_record_counts_whatever_text_it_has),
         HARNESS_TEST(records_go_to_another_tuner_and_come_back),
         HARNESS_TEST(options_that_mean_nothing_are_refused),
         HARNESS_TEST(a_description_becomes_a_kernel_that_is_swept),
