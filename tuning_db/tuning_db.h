@@ -108,7 +108,8 @@ int tuning_db_batch_aside(struct tuning_db_batch *batch, const uint8_t id[TUNING
  * Deletes only, so that a full database takes it. */
 int tuning_db_batch_sent(
     struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES], uint64_t hash);
-/* Puts a stored row into the outbox (again); without such a row it does nothing. */
+/* Puts a stored row into the outbox (again), if there is one of this id; what was set aside under
+ * the id and this hash is forgotten. */
 int tuning_db_batch_unsent(
     struct tuning_db_batch *batch, const uint8_t id[TUNING_DB_ID_BYTES], uint64_t hash);
 /* Recomputes `best` of this key from all its samples, inside the commit and after the batch's

@@ -156,10 +156,25 @@ int mark_sent(struct commit *commit, struct op *op)
     return rc == 0 && !changed ? delete_entry(commit, op, TABLE_OUTBOX) : rc;
 }
 
+static int forget_aside(struct commit *commit, struct op *op)
+{
+    MDB_val key = op_key(op), value;
+    uint64_t hash;
+    if (!has_table(commit, TABLE_ASIDE))
+        return 0;
+    int rc = mdb_get(commit->txn, commit->db->tables[TABLE_ASIDE], &key, &value);
+    bool is_it = rc == 0 && outbox_hash(&value, &hash, NULL) == 0 && hash == op->hash;
+    if (is_it)
+        rc = delete_entry(commit, op, TABLE_ASIDE);
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
 int mark_unsent(struct commit *commit, struct op *op)
 {
     MDB_val key = op_key(op), value;
-    int rc = mdb_get(commit->txn, commit->db->tables[TABLE_SAMPLES], &key, &value);
+    int rc = forget_aside(commit, op);
+    if (rc == 0)
+        rc = mdb_get(commit->txn, commit->db->tables[TABLE_SAMPLES], &key, &value);
     if (rc != 0)
         return rc == MDB_NOTFOUND ? 0 : rc;
     rc = make_table(commit, TABLE_OUTBOX);

@@ -261,9 +261,12 @@ bool link_commit(struct link *link, struct tuning_db_batch *batch)
     struct tune_error err = {0};
     int status = tuning_db_commit(link->options.db, batch, &err);
     tuning_db_batch_destroy(batch);
+    bool is_first = !link->cannot_store;
+    link->cannot_store = status != 0;
     if (status == 0)
         return true;
-    log_warnx("fleet: cannot store: %s", err.text);
+    if (is_first)
+        log_warnx("fleet: cannot store: %s; trying again", err.text);
     link->store_ns = uv_hrtime() + LINK_STORE_PAUSE_MS * NS_PER_MS;
     return false;
 }

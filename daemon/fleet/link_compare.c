@@ -29,6 +29,7 @@ struct mending {
     struct entries missing;        /* here */
     struct tuning_db_batch *batch; /* what is missing there */
     size_t fetched, unsent;
+    bool is_whole; /* all that was found could be stored */
 };
 
 static void add_entry(struct entries *entries, const uint8_t *id, uint64_t hash, bool is_aside)
@@ -64,11 +65,11 @@ static void sort(struct entries *entries)
         qsort(entries->items, entries->count, sizeof *entries->items, by_id);
 }
 
+/* One that is set aside is not ours to give, but where the other side has it no more it may hide
+ * one that is. */
 static int send_again(struct mending *mending, const struct entry *entry)
 {
-    if (entry->is_aside) /* it is not ours to give */
-        return 0;
-    mending->unsent++;
+    mending->unsent += !entry->is_aside;
     return tuning_db_batch_unsent(mending->batch, entry->id, entry->hash);
 }
 
@@ -140,6 +141,8 @@ static int fetch_some(struct mending *mending, size_t start, size_t count, struc
         link->engine, (const uint8_t(*)[ENGINE_ID_BYTES])ids, count, link_take_row, &taking, err);
     if (status == 0 && link_store_taken(&taking, link->position))
         mending->fetched += taking.taken;
+    else
+        mending->is_whole = false;
     tuning_db_batch_destroy(taking.batch);
     free(ids);
     return status;
@@ -166,12 +169,12 @@ static int mend(struct mending *mending, struct tune_error *err)
         tuning_db_batch_destroy(batch);
         return -1;
     }
-    if (mending->unsent > 0)
-        link->has_unsent = true;
     if (tuning_db_batch_count(batch) == 0)
         tuning_db_batch_destroy(batch);
+    else if (link_commit(link, batch))
+        link->has_unsent = true;
     else
-        link_commit(link, batch);
+        mending->is_whole = false;
     if (mending->missing.count > 0 || mending->unsent > 0)
         log_info("fleet: compared: %zu rows were missing or other here, %zu there; %zu taken",
             mending->missing.count, mending->unsent, mending->fetched);
@@ -192,12 +195,13 @@ static int compare(struct mending *mending, struct tune_error *err)
 
 int link_compare(struct link *link, struct tune_error *err)
 {
-    struct mending mending = {.link = link, .batch = tuning_db_batch_create()};
+    struct mending mending = {.link = link, .batch = tuning_db_batch_create(), .is_whole = true};
     int status = mending.batch == NULL ? tune_fail(err, TUNE_ENOMEM, "no memory for comparing")
                                        : compare(&mending, err);
     tuning_db_batch_destroy(mending.batch);
     free(mending.missing.items);
     if (status == 0)
-        link->compare_ns = uv_hrtime() + LINK_COMPARE_MS * NS_PER_MS;
+        link->compare_ns =
+            uv_hrtime() + (mending.is_whole ? LINK_COMPARE_MS : LINK_COMPARE_AGAIN_MS) * NS_PER_MS;
     return status;
 }

@@ -18,7 +18,8 @@
 #define LINK_STATUS_MS 1000 /* the list of nodes, and as much again for each hundred of them, */
 #define LINK_STATUS_LAST_MS 10000 /* up to this */
 #define LINK_COMPARE_MS (10 * 60 * 1000)
-#define LINK_STORE_PAUSE_MS 1000 /* after a commit of ours that failed */
+#define LINK_COMPARE_AGAIN_MS (30 * 1000) /* where what it found could not be stored */
+#define LINK_STORE_PAUSE_MS 1000          /* after a commit of ours that failed */
 
 /* A batch of candidates that others are asked to measure. */
 struct link_asked {
@@ -66,7 +67,8 @@ struct link {
     bool has_unsent;    /* there may be rows to send, and */
     bool has_batch;     /* there is a whole batch of them */
     bool is_full;
-    bool must_store; /* the position, which went back */
+    bool must_store;   /* the position, which went back */
+    bool cannot_store; /* the last commit of ours failed */
     /* When it was: the last batch sent, tasks looked at; drained_ns: what was in the outbox then is
      * in the engine. When it is due: the others; store_ns: not before. */
     uint64_t sent_ns, looked_ns, drained_ns;
