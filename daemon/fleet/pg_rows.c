@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LINE "left(line, 65537)" /* enough to see that it is too long, and no more */
+
 int pg_put_batch(
     struct engine *engine, const struct engine_row *rows, size_t count, struct tune_error *err)
 {
@@ -60,7 +62,8 @@ static int read_head(struct engine *engine, uint64_t *head, struct tune_error *e
     return 0;
 }
 
-/* The head is read first: all changes up to it are then visible. */
+/* The head is read first: all changes up to it are then visible, and a row that claims a number
+ * beyond it (written by hand) does not carry the reader there. */
 int pg_changes_since(struct engine *engine, uint64_t seq, size_t limit,
     void (*on_change)(const struct engine_row *row, void *context), void *context, uint64_t *head,
     struct tune_error *err)
@@ -73,9 +76,10 @@ int pg_changes_since(struct engine *engine, uint64_t seq, size_t limit,
     pg_add_int(&params, (int64_t)seq);
     pg_add_int(&params, (int64_t)limit);
     pg_add_text(&params, engine->node);
+    pg_add_int(&params, (int64_t)*head);
     PGresult *result = pg_call(engine,
-        "SELECT id, rank, hash, CASE WHEN node <> $3 THEN line END, seq FROM tunerd.sample"
-        " WHERE seq > $1 ORDER BY seq LIMIT $2",
+        "SELECT id, rank, hash, CASE WHEN node <> $3 THEN " LINE " END, seq FROM tunerd.sample"
+        " WHERE seq > $1 AND seq <= $4 ORDER BY seq LIMIT $2",
         &params, 5, err);
     pg_params_finish(&params);
     if (result == NULL)
@@ -134,7 +138,8 @@ int pg_fetch(struct engine *engine, const uint8_t (*ids)[ENGINE_ID_BYTES], size_
     for (size_t i = 0; i < count; i++)
         pg_element_bytes(&params, ids[i], ENGINE_ID_BYTES);
     PGresult *result = pg_call(engine,
-        "SELECT id, rank, hash, line, seq FROM tunerd.sample WHERE id = ANY ($1)", &params, 5, err);
+        "SELECT id, rank, hash, " LINE ", seq FROM tunerd.sample WHERE id = ANY ($1)", &params, 5,
+        err);
     pg_params_finish(&params);
     if (result == NULL)
         return -1;

@@ -13,14 +13,14 @@
 #define BEATS_PER_SWEEP 300
 #define NODES_MAX "2000" /* in a list: those that were heard of last */
 
-/* Runs a statement with one number as its only parameter beside the node ($2, where it is used). */
-static PGresult *call_on_task(struct engine *engine, const char *sql, uint64_t task, bool has_node,
-    int columns, struct tune_error *err)
+/* Runs a statement on a task ($1) of this node ($2): in an engine that was made anew its number may
+ * be that of another node's. */
+static PGresult *call_on_task(
+    struct engine *engine, const char *sql, uint64_t task, int columns, struct tune_error *err)
 {
     struct pg_params params = {0};
     pg_add_int(&params, (int64_t)task);
-    if (has_node)
-        pg_add_text(&params, engine->node);
+    pg_add_text(&params, engine->node);
     PGresult *result = pg_call(engine, sql, &params, columns, err);
     pg_params_finish(&params);
     return result;
@@ -68,6 +68,7 @@ int pg_lease(struct engine *engine, const char *const *targets, unsigned lease_m
         "UPDATE tunerd.task SET state = 1, owner = $2, tries = tries + 1,"
         "  lease_until = clock_timestamp() + $3 * interval '1 ms'"
         " WHERE id = (SELECT t.id FROM tunerd.task t WHERE t.target = ANY ($1) AND t.asker <> $2"
+        "  AND octet_length(t.payload) <= 262144"
         "  AND (t.state = 0 OR t.state = 1 AND t.lease_until < clock_timestamp())"
         "  AND t.tries < " TRIES_MAX
         "  AND EXISTS (SELECT FROM tunerd.node n WHERE n.node = t.asker"
@@ -128,7 +129,7 @@ int pg_take_back(struct engine *engine, uint64_t task, struct tune_error *err)
     return has_row(call_on_task(engine,
         "DELETE FROM tunerd.task WHERE id = $1 AND asker = $2"
         " AND (state = 0 OR state = 1 AND lease_until < clock_timestamp()) RETURNING id",
-        task, true, 1, err));
+        task, 1, err));
 }
 
 int pg_task_state(struct engine *engine, uint64_t task, enum engine_task_state *state,
@@ -138,8 +139,8 @@ int pg_task_state(struct engine *engine, uint64_t task, enum engine_task_state *
         "SELECT CASE WHEN state < 2 AND tries >= " TRIES_MAX
         " AND lease_until < clock_timestamp() THEN 3"
         " WHEN state = 1 AND lease_until < clock_timestamp() THEN 0 ELSE state END, done_seq"
-        " FROM tunerd.task WHERE id = $1",
-        task, false, 2, err);
+        " FROM tunerd.task WHERE id = $1 AND asker = $2",
+        task, 2, err);
     static const enum engine_task_state states[] = {
         ENGINE_TASK_WAITING, ENGINE_TASK_LEASED, ENGINE_TASK_DONE, ENGINE_TASK_FAILED};
     if (result == NULL)
@@ -153,8 +154,8 @@ int pg_task_state(struct engine *engine, uint64_t task, enum engine_task_state *
 
 int pg_withdraw(struct engine *engine, uint64_t task, struct tune_error *err)
 {
-    PGresult *result = call_on_task(
-        engine, "DELETE FROM tunerd.task WHERE id = $1 AND asker = $2", task, true, -1, err);
+    PGresult *result =
+        call_on_task(engine, "DELETE FROM tunerd.task WHERE id = $1 AND asker = $2", task, -1, err);
     PQclear(result);
     return result != NULL ? 0 : -1;
 }

@@ -126,6 +126,21 @@ def put_and_read(server):
         a.call("put", rows=[])
 
 
+def by_hand(server):
+    """A row that claims a number beyond the head does not carry a follower past what comes; one that is too long is
+    not read whole."""
+    with User(server.url) as a, User(server.url, "b") as b:
+        a.call("put", rows=[row(700)])
+        head = b.call("changes", since=0, limit=0)["head"]
+        server.sql("ALTER TABLE tunerd.sample DROP CONSTRAINT sample_line_check")
+        server.sql("INSERT INTO tunerd.sample SELECT decode(repeat('09', 64), 'hex'), 1, 42, repeat('x', 1000000), "
+                   "'hand', 1::bigint << 62")
+        equal([r["seq"] for r in b.call("changes", since=head - 1, limit=10)["rows"]], [head], "changes up to the head")
+        equal(len(b.call("fetch", ids=["09" * 64])["rows"][0]["line"]), 65537, "what is read of a line")
+        server.sql("DELETE FROM tunerd.sample WHERE node = 'hand'")
+        server.sql("ALTER TABLE tunerd.sample ADD CHECK (octet_length(line) <= 65536)")
+
+
 def refusals(server):
     """A bad row fails alone, says so, and leaves the connection as it was."""
     with User(server.url) as a:
@@ -214,6 +229,7 @@ def leases(server):
     with User(server.url, "a") as a, User(server.url, "b") as b, User(server.url, "c") as c:
         task = offer(a)
         equal(a.call("task_state", task=task)["state"], "waiting", "an offered task")
+        equal(b.call("task_state", task=task)["state"], "gone", "another's task")
         equal(lease(a), None, "a lease of one's own task")
         equal(lease(b, targets=["sm_80|Lab GPU|132"]), None, "a lease for another GPU")
         got = lease(b, targets=["sm_80|x|1", TARGET])
@@ -415,8 +431,8 @@ def secrets(server):
         equal(error.code, "not_permitted", "without TLS")
 
 
-PARTS = [put_and_read, refusals, precedence, recount, order, news, leases, expiry, nodes, addresses, versions, rights,
-         restarts, silence, secrets]
+PARTS = [put_and_read, by_hand, refusals, precedence, recount, order, news, leases, expiry, nodes, addresses, versions,
+         rights, restarts, silence, secrets]
 
 
 def main():
