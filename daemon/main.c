@@ -320,7 +320,6 @@ static void on_sched_stopped(void *context)
 static void on_fleet_stopped(void *context)
 {
     struct app *app = context;
-    app->fleet = NULL;
     sched_stop(app->sched, on_sched_stopped, app);
 }
 
@@ -332,8 +331,10 @@ static void on_background_stopped(void *context)
     app->helping = NULL;
     jobs_destroy(app->jobs);
     app->jobs = NULL;
-    if (app->fleet != NULL)
-        fleet_stop(app->fleet, on_fleet_stopped, app);
+    struct fleet *fleet = app->fleet;
+    app->fleet = NULL; /* commits and signals go on meanwhile, and speak to it no more */
+    if (fleet != NULL)
+        fleet_stop(fleet, on_fleet_stopped, app);
     else
         on_fleet_stopped(app);
 }

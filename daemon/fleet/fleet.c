@@ -45,7 +45,8 @@ struct fleet {
     bool has_helper;
     struct fleet_task *tasks;
     struct fleet_lease *leases;
-    uint64_t last_token;
+    uint64_t last_token;       /* of a task, */
+    uint64_t last_lease;       /* of a lease: given by the link */
     struct link_status status; /* as of the last news */
     int open_handles;
     void (*on_stopped)(void *context);
@@ -221,7 +222,7 @@ static void say_what_is_free(struct fleet *fleet)
     fleet->helper.free_targets(targets, FREE_TARGETS_MAX + 1, fleet->helper.context);
     if (targets[0] == NULL)
         return;
-    struct link_message *message = link_message_new(LINK_FREE, 0, 0);
+    struct link_message *message = link_message_new(LINK_FREE, fleet->last_lease, 0);
     message->text = join_lines(targets);
     link_tell(fleet->link, message);
 }
@@ -245,6 +246,7 @@ static struct fleet_lease *find_lease(struct fleet *fleet, uint64_t token)
 static void start_lease(struct fleet *fleet, const struct link_message *message)
 {
     json_t *payload = json_loads(message->text, JSON_REJECT_DUPLICATES, NULL);
+    fleet->last_lease = message->token;
     if (payload == NULL || !fleet->has_helper || fleet->on_stopped != NULL) {
         tell(fleet, LINK_LEASE_END, message->token, true);
         json_decref(payload);

@@ -38,7 +38,8 @@ struct fleet *fleet_create(const struct fleet_deps *deps, struct tune_error *err
 /* What an operator runs in the engine where the daemons may not make their tables; NULL when this
  * program was built without the fleet. */
 const char *fleet_schema(void);
-/* Interrupts the thread; on_stopped when all is gone. What is in the outbox stays there. */
+/* Interrupts the thread; on_stopped when all is gone. What is in the outbox stays there. The last
+ * call. */
 void fleet_stop(struct fleet *fleet, void (*on_stopped)(void *context), void *context);
 
 /* The kernels were read again: rows are judged by what they are now. */

@@ -25,7 +25,8 @@ enum link_word {
     LINK_WITHDRAW,  /* token */
     LINK_LEASE_END, /* token, value: whether it has failed */
     LINK_DEVICES,   /* text: targets of all devices, one per line */
-    LINK_FREE,      /* text: targets of devices that are free now, one per line */
+    LINK_FREE,      /* token: of the last lease heard of; text: targets of devices that are free
+                       then, one per line */
     LINK_INTAKE,    /* intake; comes back as the one that was replaced, to be destroyed */
     /* From the link. */
     LINK_TASK_END,  /* token, value: enum fleet_task_end */

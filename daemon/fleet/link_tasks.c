@@ -70,6 +70,8 @@ void link_tasks_hear(struct link *link, struct link_message *message)
         end_lease(link, message);
         break;
     case LINK_FREE:
+        if (message->token != link->last_token)
+            break; /* a lease is on its way to what was free: it is said again after that one */
         free(link->free_targets);
         link->free_targets = message->text;
         message->text = NULL;
