@@ -51,7 +51,7 @@ void python_destroy(struct python *python);
 
 /* Evaluates with names[0..count). The value's lists and texts are borrowed from `python` until its
  * next evaluation (or its end). 0, or -1: TUNE_ENOTFOUND for an unknown name, TUNE_EMATH (division
- * by zero, overflow), TUNE_EINVAL (types that do not go together), TUNE_ELIMIT. */
+ * by zero), TUNE_EINVAL (types that do not go together), TUNE_ELIMIT (64 bits among the limits). */
 int python_eval(struct python *python, const struct python_name *names, size_t count,
     struct python_value *value, struct tune_error *err);
 

@@ -105,16 +105,20 @@ bool python_is_equal(const struct python_value *a, const struct python_value *b)
 
 void python_real_text(double real, char text[PYTHON_REAL_BYTES])
 {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, PYTHON_REAL_BYTES, "%.*g", digits, real);
+    int digits = 1;
+    for (; digits <= 17; digits++) {
+        snprintf(text, PYTHON_REAL_BYTES, "%.*e", digits - 1, real);
         if (strtod(text, NULL) == real)
             break;
+    }
+    int exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent >= -4 && exponent < 16) { /* where Python writes no exponent */
+        int decimals = digits - 1 - exponent;
+        snprintf(text, PYTHON_REAL_BYTES, "%.*f", decimals > 1 ? decimals : 1, real);
     }
     char *comma = strchr(text, ','); /* the locale's */
     if (comma != NULL)
         *comma = '.';
-    if (strpbrk(text, ".e") == NULL)
-        strcat(text, ".0");
 }
 
 static const char *type_name(const struct python_value *value)
@@ -128,7 +132,7 @@ static const char *type_name(const struct python_value *value)
 
 static int overflow(struct evaluation *e)
 {
-    return tune_fail(e->err, TUNE_EMATH, "a number outgrows 64 bits");
+    return tune_fail(e->err, TUNE_ELIMIT, "a number outgrows 64 bits");
 }
 
 static int no_zero(struct evaluation *e)
@@ -781,7 +785,9 @@ int python_eval_node(struct python *python, const struct node *node,
 {
     struct evaluation e = {&python->values, names, count, 0, err};
     *value = none;
-    return evaluate(&e, NULL, node, value);
+    int status = evaluate(&e, NULL, node, value);
+    python->steps += e.steps;
+    return status;
 }
 
 int python_eval(struct python *python, const struct python_name *names, size_t count,

@@ -24,12 +24,15 @@ struct python_param {
     bool is_integer;        /* both are the same integers */
 };
 
-/* Combinations on which a translation is tried, and that a table may have, at most. */
+/* Combinations on which a translation is tried, and that a table may have, at most; and the steps
+ * that all these evaluations may take together. */
 #define PYTHON_TRIED_LIMIT 200000
+#define PYTHON_TRIED_STEP_LIMIT 20000000
 
 /* New (free): the condition over params[0..count) as an expression. NULL: TUNE_EPARSE and so on of
  * python_parse, TUNE_ENOTFOUND for a name that is no parameter, TUNE_EINVAL or TUNE_ELIMIT when it
- * cannot be said. */
+ * cannot be said. Values for which it has no meaning (a division by zero) are excluded; values for
+ * which it outgrows our limits are an error, since Python might include them. */
 char *python_condition(
     const char *text, const struct python_param *params, size_t count, struct tune_error *err);
 

@@ -18,6 +18,7 @@ struct condition {
     struct python_name names[MANIFEST_MAX_PARAMS]; /* of used[]; values as they are bound */
     int64_t slots[MANIFEST_MAX_PARAMS];            /* the same in the manifest */
     size_t combinations;                           /* SIZE_MAX: too many to count */
+    bool has_outgrown;                             /* a limit, for some of the values */
     struct tune_error *err;
 };
 
@@ -53,13 +54,25 @@ static void bind(struct condition *c, size_t at, size_t value)
     c->slots[at] = param->numbers[value];
 }
 
-/* What Python says of the values that are bound. A condition that cannot be evaluated (a division
- * by zero, say) excludes them, as one of a manifest does. */
-static bool holds(struct condition *c, struct tune_error *why)
+static int outgrow(struct condition *c, enum tune_code code, const char *why)
 {
+    c->has_outgrown = true;
+    return tune_fail(c->err, code, "%s", why);
+}
+
+/* What Python says of the values that are bound: 1, 0, or -1 where only our limits keep it from
+ * having a meaning. A condition that cannot be evaluated (a division by zero, say) excludes them,
+ * as one of a manifest does. */
+static int holds(struct condition *c)
+{
+    struct tune_error why = {0};
     struct python_value value;
-    return python_eval(c->python, c->names, c->used_count, &value, why) == 0 &&
-           python_is_true(&value);
+    if (c->python->steps > PYTHON_TRIED_STEP_LIMIT)
+        return outgrow(
+            c, TUNE_ELIMIT, "it takes too many steps to be tried on the values of its parameters");
+    if (python_eval(c->python, c->names, c->used_count, &value, &why) == 0)
+        return python_is_true(&value);
+    return why.code == TUNE_ELIMIT || why.code == TUNE_ENOMEM ? outgrow(c, why.code, why.text) : 0;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -149,9 +162,10 @@ static char *table(struct condition *c, size_t at)
 {
     static char yes[] = "1", no[] = "0";
     char *texts[MANIFEST_MAX_VALUES];
-    struct tune_error why = {0};
-    if (at == c->used_count)
-        return holds(c, &why) ? yes : no;
+    if (at == c->used_count) {
+        int truth = holds(c);
+        return truth < 0 ? NULL : truth > 0 ? yes : no;
+    }
     const struct python_param *param = &c->params[c->used[at]];
     for (size_t i = 0; i < param->count; i++) {
         bind(c, at, i);
@@ -189,11 +203,11 @@ static bool is_same(struct condition *c, const char *text, struct tune_error *er
     uint64_t stride = total / tried | 1;
     bool is_equal = true;
     for (uint64_t i = 0; is_equal && i < tried; i++) {
-        struct tune_error why = {0}, ours = {0};
+        struct tune_error ours = {0};
         int64_t result;
         bind_combination(c, stride * i % total);
         bool is_true = expr_eval(expr, c->slots, &result, &ours) == 0 && result != 0;
-        is_equal = is_true == holds(c, &why);
+        is_equal = (int)is_true == holds(c);
     }
     expr_destroy(expr);
     return is_equal || tune_fail(err, TUNE_EINVAL, "its translation \"%.100s\" differs", text) == 0;
@@ -288,7 +302,7 @@ char *python_condition(
     char *out = NULL;
     if (check_names(&c) == 0) {
         out = translated(&c, &why);
-        if (out == NULL)
+        if (out == NULL && !c.has_outgrown)
             out = tabulated(&c, &why);
     }
     python_destroy(c.python);

@@ -73,6 +73,7 @@ struct python {
     struct node *root;
     struct arena tree;   /* of the parser */
     struct arena values; /* of the last evaluation */
+    size_t steps;        /* of all evaluations */
 };
 
 bool python_has_function(const char *name);

@@ -249,8 +249,13 @@ static int read_condition(struct t1_reader *reader, const char *text, json_t *co
 static int read_conditions(struct t1_reader *reader)
 {
     json_t *constraints = json_object_get(reader->manifest, "constraints"), *condition;
+    const json_t *conditions = json_object_get(reader->space, "Conditions");
     size_t i;
-    json_array_foreach (json_object_get(reader->space, "Conditions"), i, condition) {
+    if (json_array_size(conditions) > MANIFEST_MAX_ITEMS)
+        return tune_fail(reader->err, TUNE_ELIMIT,
+            "the description has %zu conditions; the limit is %d", json_array_size(conditions),
+            MANIFEST_MAX_ITEMS);
+    json_array_foreach (conditions, i, condition) {
         const char *text = json_is_string(condition) ? json_string_value(condition)
                                                      : t1_text(condition, "Expression");
         if (text[0] == '\0')
@@ -380,11 +385,14 @@ static int name_files(struct t1_reader *reader, struct t1_plugin *plugin, const 
     const char *file = base_name(t1_kernel_file(t1));
     plugin->name = kernel_name(t1, reader->options);
     plugin->included_name = strdup(file[0] != '\0' ? file : "kernel.cu");
+    if (plugin->name == NULL || plugin->included_name == NULL ||
+        asprintf(&plugin->source_name, "%s_t1.cu", plugin->name) < 0)
+        return tune_fail(reader->err, TUNE_ENOMEM, "no memory for names");
+    if (strcmp(plugin->source_name, plugin->included_name) == 0) /* it would include itself */
+        memcpy(strrchr(plugin->source_name, '_'), "_2.cu", 6);
     if (!is_printable(plugin->included_name) || !is_printable(reader->options->file))
         return tune_fail(reader->err, TUNE_EINVAL,
             "the name of the description, or its KernelFile, has bytes that no #include can have");
-    if (plugin->name == NULL || asprintf(&plugin->source_name, "%s_t1.cu", plugin->name) < 0)
-        return tune_fail(reader->err, TUNE_ENOMEM, "no memory for names");
     return 0;
 }
 
@@ -439,6 +447,10 @@ static int convert(struct t1_reader *reader, struct t1_plugin *plugin, const jso
     json_object_set_new(reader->manifest, "default", default_json(reader));
     if (t1_add_launch(reader) || settle_default(reader, plugin))
         return -1;
+    t1_warn(reader,
+        "%s is its own reference: what is measured is compared with its default configuration, "
+        "which shows that configurations agree, not that they are right",
+        plugin->name);
     reader->is_quiet = true;
     if (t1_add_launch(reader)) /* again: the reference is launched as the default is */
         return -1;

@@ -4,6 +4,7 @@
 #include "t1_signature.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,9 @@ static int add_dims(struct t1_reader *reader)
         const json_t *json = json_is_array(size) ? json_array_get(size, i) : size;
         reader->problem[i] =
             json_is_integer(json) && json_integer_value(json) > 0 ? json_integer_value(json) : 1;
+        if (count > 0 && reader->problem[i] != json_integer_value(json))
+            t1_warn(reader, "number %zu of the ProblemSize is no positive integer; 1 is written",
+                i + 1);
         json_array_append_new(dims, json_pack("{s:s, s:s}", "name", dim_names[i], "meaning",
                                         "element of the description's ProblemSize"));
         json_object_set_new(shape, dim_names[i], json_integer(reader->problem[i]));
@@ -198,6 +202,15 @@ static char *global_grid(
     return ceiling(size ? size : strdup("1"), is_blocks ? NULL : strdup(block));
 }
 
+/* A filling as an integer; what is none, or has no 64 bits, is 0. */
+static json_int_t integer_of(const json_t *fill)
+{
+    double real = json_real_value(fill);
+    return json_is_integer(fill) ? json_integer_value(fill)
+           : fabs(real) < 9e18   ? (json_int_t)real
+                                 : 0;
+}
+
 static json_t *launch_json(
     struct t1_reader *reader, const struct argument *args, size_t count, bool of_reference)
 {
@@ -222,12 +235,12 @@ static json_t *launch_json(
         if (!args[i].is_passed)
             continue;
         json_array_append_new(list,
-            args[i].is_vector         ? json_pack("{s:s}", "buffer",
+            args[i].is_vector ? json_pack("{s:s}", "buffer",
                                     of_reference && args[i].is_output ? reference : args[i].name)
-            : args[i].dtype[0] == 'f' ? json_pack("{s:s, s:f}", "scalar", args[i].dtype, "number",
-                                            json_number_value(fill))
-                                      : json_pack("{s:s, s:I}", "scalar", args[i].dtype, "value",
-                                            (json_int_t)json_number_value(fill)));
+            : args[i].dtype[0] == 'f'
+                ? json_pack(
+                      "{s:s, s:f}", "scalar", args[i].dtype, "number", json_number_value(fill))
+                : json_pack("{s:s, s:I}", "scalar", args[i].dtype, "value", integer_of(fill)));
     }
     json_int_t shared = json_integer_value(json_object_get(reader->kernel, "SharedMemory"));
     return json_pack("{s:s, s:o, s:o, s:I, s:o}", "entry", t1_text(reader->kernel, "KernelName"),
@@ -487,7 +500,7 @@ static size_t add_stand_in(struct t1_reader *reader, struct argument *args, size
         if (args[i].is_output)
             return count;
     if (count == ARGUMENTS_MAX)
-        count--;
+        free(args[--count].count);
     t1_warn(reader,
         "the description has no output: nothing can be checked before buffers, args and "
         "reference are completed");
@@ -563,7 +576,7 @@ static void assemble(struct t1_reader *reader, const struct argument *args, size
 
 int t1_add_launch(struct t1_reader *reader)
 {
-    struct argument args[ARGUMENTS_MAX];
+    struct argument args[ARGUMENTS_MAX] = {0};
     bool was_quiet = reader->is_quiet;
     int status = add_dims(reader);
     warn_of_options(reader);

@@ -3,6 +3,7 @@
 usage: python_meaning.py EVALUATE [COUNT [SEED]]
 """
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -95,12 +96,9 @@ def meant(text):
         return "error"
 
 
-def same_real(ours, theirs):
-    """Python prints 1e+16 where C prints 10000000000000000.0; the value counts."""
-    try:
-        return type(eval(ours, {})) is type(eval(theirs, {})) and eval(ours, {}) == eval(theirs, {})
-    except Exception:
-        return False
+def unsigned_zero(text):
+    """The sign of a zero is lost here, and never asked for."""
+    return re.sub(r"-0\.0(?![0-9])", "0.0", text)
 
 
 def main():
@@ -116,7 +114,7 @@ def main():
         theirs = meant(text)
         errors += theirs == "error"
         is_format = ours == "error" and "%" in text and ("'" in text or "s" in text)  # 'text' % value
-        if ours != theirs and not same_real(ours, theirs) and not is_format:
+        if unsigned_zero(ours) != unsigned_zero(theirs) and not is_format:
             wrong += 1
             if wrong <= 10:
                 print("%s\n  Python: %s\n  ours:   %s" % (text, theirs, ours))

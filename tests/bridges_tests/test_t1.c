@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct t1_plugin convert(const char *name, const char *source)
+/* With a member of its KernelSpecification replaced (takes `member`), unless key is NULL. */
+static struct t1_plugin convert_with(
+    const char *name, const char *source, const char *key, json_t *member)
 {
     char file[64];
     size_t length;
@@ -18,11 +20,18 @@ static struct t1_plugin convert(const char *name, const char *source)
     char *text = data_file(file, &length);
     json_t *t1 = t1_parse(text, length, &err);
     struct t1_options options = {.file = name, .source = source};
+    if (key != NULL)
+        json_object_set_new(json_object_get(t1, "KernelSpecification"), key, member);
     if (t1 == NULL || t1_convert(t1, &options, &plugin, &err))
         fail_msg("%s: %s", name, err.text);
     json_decref(t1);
     free(text);
     return plugin;
+}
+
+static struct t1_plugin convert(const char *name, const char *source)
+{
+    return convert_with(name, source, NULL, NULL);
 }
 
 /* As many as were measured, failures included. */
@@ -57,6 +66,20 @@ static void what_does_not_fit_is_warned_of(void **state)
     plugin = convert("dedispersion", NULL);
     assert_true(has_warning(plugin.warnings, "breaks its own conditions"));
     t1_plugin_finish(&plugin);
+    plugin = convert_with("scale", NULL, "ProblemSize", json_pack("[s, i]", "4096", 5));
+    assert_true(has_warning(plugin.warnings, "number 1 of the ProblemSize"));
+    t1_plugin_finish(&plugin);
+}
+
+/* A kernel's source may be called as ours would be. */
+static void a_source_never_includes_itself(void **state)
+{
+    (void)state;
+    struct t1_plugin plugin =
+        convert_with("scale", NULL, "KernelFile", json_string("src/scale_t1.cu"));
+    assert_string_equal(plugin.included_name, "scale_t1.cu");
+    assert_string_not_equal(plugin.source_name, plugin.included_name);
+    t1_plugin_finish(&plugin);
 }
 
 static void values_that_are_no_integers_reach_the_source_as_they_are(void **state)
@@ -65,7 +88,8 @@ static void values_that_are_no_integers_reach_the_source_as_they_are(void **stat
     size_t length;
     char *source = data_file("t1/scale.cu", &length);
     struct t1_plugin plugin = convert("scale", source);
-    assert_int_equal(json_array_size(plugin.warnings), 0);
+    assert_int_equal(json_array_size(plugin.warnings), 1);
+    assert_true(has_warning(plugin.warnings, "scale is its own reference"));
     struct tune_error err = {0};
     struct manifest *manifest =
         manifest_create(plugin.manifest, strlen(plugin.manifest), "scale", &err);
@@ -143,6 +167,19 @@ static void conditions_mean_what_they_mean_in_python(void **state)
     assert_int_equal(count("True"), 36);
 }
 
+/* Python's integers have no end: past ours nothing may be excluded silently. And a trial ends. */
+static void a_condition_past_the_limits_is_an_error(void **state)
+{
+    static const char *const past[] = {"2 ** (62 + a) > 5", "(a + 9) * 2 ** 62 > 0 or w > 0",
+        "len([i for i in range(60000) for j in range(5) if 0]) + a + b + w >= 0"};
+    (void)state;
+    for (size_t i = 0; i < sizeof past / sizeof past[0]; i++) {
+        struct tune_error err = {0};
+        assert_null(python_condition(past[i], params, 3, &err));
+        assert_int_equal(err.code, TUNE_ELIMIT);
+    }
+}
+
 static void a_condition_that_cannot_be_read_is_named(void **state)
 {
     static const struct {
@@ -188,6 +225,8 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_warned_of),
         cmocka_unit_test(values_that_are_no_integers_reach_the_source_as_they_are),
         cmocka_unit_test(conditions_mean_what_they_mean_in_python),
+        cmocka_unit_test(a_source_never_includes_itself),
+        cmocka_unit_test(a_condition_past_the_limits_is_an_error),
         cmocka_unit_test(a_condition_that_cannot_be_read_is_named),
         cmocka_unit_test(nothing_runs_long_or_deep),
     };
