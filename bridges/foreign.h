@@ -52,7 +52,7 @@ struct foreign_row {
 
 struct foreign_file {
     enum foreign_format format;
-    char run[64];    /* "import/FORMAT/HASH" of content and name */
+    char run[64];    /* "import/FORMAT/HASH" of the content, wherever the file lies */
     json_t *content; /* what rows borrow from */
     struct foreign_row *rows;
     size_t count, room;
@@ -62,8 +62,8 @@ struct foreign_file {
 /* Reads a file. `kernel`: which of the kernels in a CLBlast database (kernel or family), NULL: the
  * only one. -1: TUNE_EPARSE, TUNE_EINVAL, TUNE_ELIMIT, TUNE_EVERSION. foreign_finish in any case.
  */
-int foreign_read(struct foreign_file *file, enum foreign_format format, const char *name,
-    const char *text, size_t length, const char *kernel, struct tune_error *err);
+int foreign_read(struct foreign_file *file, enum foreign_format format, const char *text,
+    size_t length, const char *kernel, struct tune_error *err);
 void foreign_finish(struct foreign_file *file);
 
 /* --- rows into record lines --------------------------------------------------------------------

@@ -146,31 +146,22 @@ bool foreign_error(const char *word, enum outcome *outcome)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-/* The same file twice is one run; another file, or another name, is another. */
-static void name_run(struct foreign_file *file, const char *name, const char *text, size_t length)
+/* The same file twice is one run, also from another folder or on another machine. */
+static void name_run(struct foreign_file *file, const char *text, size_t length)
 {
-    XXH3_state_t *state = XXH3_createState();
-    uint64_t hash = 0;
-    if (state != NULL) {
-        XXH3_64bits_reset(state);
-        XXH3_64bits_update(state, name, strlen(name) + 1);
-        XXH3_64bits_update(state, text, length);
-        hash = XXH3_64bits_digest(state);
-    }
-    XXH3_freeState(state);
     snprintf(file->run, sizeof file->run, "import/%s/%016llx", foreign_word(file->format),
-        (unsigned long long)hash);
+        (unsigned long long)XXH3_64bits(text, length));
 }
 
-int foreign_read(struct foreign_file *file, enum foreign_format format, const char *name,
-    const char *text, size_t length, const char *kernel, struct tune_error *err)
+int foreign_read(struct foreign_file *file, enum foreign_format format, const char *text,
+    size_t length, const char *kernel, struct tune_error *err)
 {
     *file = (struct foreign_file){.format = format, .warnings = json_array()};
     if (length > FOREIGN_LIMIT_BYTES)
         return tune_fail(err, TUNE_ELIMIT, "a file of %zu bytes; the limit is %zu MiB", length,
             FOREIGN_LIMIT_BYTES >> 20);
     struct foreign_reader reader = {file, text, length, kernel, err};
-    name_run(file, name, text, length);
+    name_run(file, text, length);
     return formats[format].read(&reader);
 }
 

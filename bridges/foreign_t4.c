@@ -3,14 +3,21 @@
 #include "foreign_internal.h"
 
 #include <string.h>
+#include <strings.h>
 
+/* Milliseconds where the file does not say; 0: not known. */
 static double unit_of(const json_t *root)
 {
+    static const struct {
+        const char *word;
+        double ms;
+    } units[] = {{"", 1}, {"milliseconds", 1}, {"miliseconds", 1}, {"seconds", 1e3},
+        {"microseconds", 1e-3}, {"nanoseconds", 1e-6}};
     const char *unit = foreign_text(json_object_get(root, "metadata"), "timeunit");
-    return strcmp(unit, "seconds") == 0        ? 1e3
-           : strcmp(unit, "microseconds") == 0 ? 1e-3
-           : strcmp(unit, "nanoseconds") == 0  ? 1e-6
-                                               : 1;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcasecmp(units[i].word, unit) == 0)
+            return units[i].ms;
+    return 0;
 }
 
 static bool find_outcome(const char *invalidity, enum outcome *outcome)
@@ -82,6 +89,11 @@ int foreign_read_t4(struct foreign_reader *reader)
     if (version[0] != '\0' && strncmp(version, "1.", 2) != 0)
         return tune_fail(reader->err, TUNE_EVERSION,
             "T4 results of version %.20s; versions 1.x are read here", version);
+    if (unit_of(root) == 0)
+        return tune_fail(reader->err, TUNE_EINVAL,
+            "the results' timeunit is \"%.20s\"; seconds, milliseconds, microseconds and "
+            "nanoseconds are read here",
+            foreign_text(json_object_get(root, "metadata"), "timeunit"));
     json_array_foreach (results, i, result) {
         struct foreign_row *row = foreign_row(reader, i + 1);
         if (row == NULL)

@@ -3,7 +3,9 @@
 
 #include "bridges/python.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +81,7 @@ static void put(FILE *out, const json_t *json, const char *line)
 
 /* --- values ----------------------------------------------------------------------------------- */
 
+/* Words such as "inf" and "0x10" are numbers to strtod, and none to JSON. */
 json_t *foreign_value(const struct manifest_param *param, int64_t value)
 {
     const char *define = manifest_param_define(param, value);
@@ -87,8 +90,13 @@ json_t *foreign_value(const struct manifest_param *param, int64_t value)
         return json_integer(value);
     if (strcmp(define, "true") == 0 || strcmp(define, "false") == 0)
         return json_boolean(define[0] == 't');
+    errno = 0;
+    long long integer = strtoll(define, &end, 10);
+    if (end != define && *end == '\0' && errno == 0)
+        return json_integer(integer);
     double real = strtod(define, &end);
-    return end != define && *end == '\0' ? json_real(real) : json_string(define);
+    bool is_real = *end == '\0' && define[strspn(define, "+-.0123456789eE")] == '\0';
+    return is_real && isfinite(real) ? json_real(real) : json_string(define);
 }
 
 /* As Python's str() prints it, which is how keys are made. */

@@ -5,6 +5,7 @@
 #include "record_file.h"
 
 #include "bridges/foreign.h"
+#include "client/proto.h"
 #include "tuning_db/record_line.h"
 
 #include <errno.h>
@@ -239,7 +240,7 @@ static int import_rows(struct tunectl *ctl, const struct args *args, const char 
         text = bridge_read_file(path, FOREIGN_LIMIT_BYTES, &length, err);
     if (text != NULL)
         status = foreign_read(
-            file, question.format, path, text, length, args_value(args, "--from-kernel"), err);
+            file, question.format, text, length, args_value(args, "--from-kernel"), err);
     if (status == 0) {
         struct foreign_target target = {kernel.manifest, kernel.fingerprint,
             question.has_dims ? question.dims : NULL, question.dtype, args_value(args, "--arch"),
@@ -261,8 +262,8 @@ json_t *bridge_import_file(struct tunectl *ctl, const struct args *args, const c
     struct foreign_file file = {0};
     json_t *report = NULL;
     if (import_rows(ctl, args, path, options, &file, &report, &err))
-        report = json_pack("{s:s, s:{s:s, s:s}}", "name", path, "error", "code",
-            tune_code_word(err.code), "message", err.text);
+        report = json_pack("{s:o, s:{s:s, s:o}}", "name", proto_text(path), "error", "code",
+            tune_code_word(err.code), "message", proto_text(err.text));
     show_warnings(path, file.warnings);
     if (file.warnings != NULL)
         json_object_set(report, "warnings", file.warnings);
@@ -416,7 +417,8 @@ int bridge_export(struct tunectl *ctl, const struct args *args)
     if (export(ctl, args, &written, &err))
         return ctl_fail(ctl, &err);
     if (ctl->is_json && strcmp(path, "-") != 0) {
-        json_t *value = json_pack("{s:s, s:I}", "file", path, "records", (json_int_t)written);
+        json_t *value =
+            json_pack("{s:o, s:I}", "file", proto_text(path), "records", (json_int_t)written);
         print_json(value);
         json_decref(value);
     } else if (strcmp(path, "-") != 0) {

@@ -84,7 +84,7 @@ static struct samples read_text(enum foreign_format format, const char *text, si
     struct foreign_file file;
     struct foreign_lines lines = {0};
     struct samples out = {0};
-    if (foreign_read(&file, format, "file", text, length, NULL, &err) ||
+    if (foreign_read(&file, format, text, length, NULL, &err) ||
         foreign_lines(&file, target, &lines, &err))
         fail_msg("%s", err.text);
     out.samples = calloc(lines.count + 1, sizeof *out.samples);
@@ -184,7 +184,7 @@ static void a_cache_file_may_be_cut_anywhere(void **state)
         struct foreign_lines lines = {0};
         char *exact = malloc(cut + 1); /* so that a sanitizer sees a read past its end */
         memcpy(exact, text, cut);
-        int status = foreign_read(&file, FOREIGN_KERNEL_TUNER, "cut", exact, cut, NULL, &err);
+        int status = foreign_read(&file, FOREIGN_KERNEL_TUNER, exact, cut, NULL, &err);
         size_t whole = records_before(text, cut);
         if (whole > 0)
             assert_int_equal(status, 0);
@@ -250,11 +250,11 @@ static void both_forms_of_clblast_are_read(void **state)
     struct foreign_file file;
     struct foreign_lines lines;
     target.arch = NULL;
-    assert_int_equal(foreign_read(&file, FOREIGN_CLBLAST, "d", text, length, NULL, &err), -1);
+    assert_int_equal(foreign_read(&file, FOREIGN_CLBLAST, text, length, NULL, &err), -1);
     assert_non_null(strstr(err.text, "--from-kernel"));
     foreign_finish(&file);
     err = (struct tune_error){0};
-    assert_int_equal(foreign_read(&file, FOREIGN_CLBLAST, "d", text, length, "xaxpy", &err), 0);
+    assert_int_equal(foreign_read(&file, FOREIGN_CLBLAST, text, length, "xaxpy", &err), 0);
     assert_int_equal(foreign_lines(&file, &target, &lines, &err), 0);
     assert_int_equal(lines.taken, 2); /* and one of another precision */
     assert_non_null(strstr(lines.lines[0].text, "\"arch\":\"sm_86\""));
@@ -274,7 +274,7 @@ static void expect_refusal(const char *text, const struct foreign_target *target
     struct tune_error err = {0};
     struct foreign_file file;
     struct foreign_lines lines = {0};
-    int status = foreign_read(&file, FOREIGN_KERNEL_TUNER, "f", text, strlen(text), NULL, &err);
+    int status = foreign_read(&file, FOREIGN_KERNEL_TUNER, text, strlen(text), NULL, &err);
     if (status == 0)
         status = foreign_lines(&file, target, &lines, &err);
     if (status == 0 || strstr(err.text, why) == NULL)
@@ -307,6 +307,18 @@ static void a_file_of_another_kernel_is_refused_as_a_whole(void **state)
     expect_refusal("[1,2]", &target, "no cache file of Kernel Tuner");
     expect_refusal("", &target, "");
     manifest_destroy(manifest);
+}
+
+static void times_of_an_unknown_unit_are_refused(void **state)
+{
+    static const char text[] = "{\"schema_version\":\"1.0.0\",\"metadata\":{\"timeunit\":"
+                               "\"cycles\"},\"results\":[]}";
+    struct tune_error err = {0};
+    struct foreign_file file;
+    (void)state;
+    assert_int_equal(foreign_read(&file, FOREIGN_T4, text, strlen(text), NULL, &err), -1);
+    assert_non_null(strstr(err.text, "\"cycles\""));
+    foreign_finish(&file);
 }
 
 /* --- round trips ------------------------------------------------------------------------------ */
@@ -387,6 +399,43 @@ static void records_survive_a_file_of_another_tuner(void **state)
     manifest_destroy(manifest);
 }
 
+/* What a parameter's value stands for goes out as the other tuner has it, keys included. */
+static void values_are_written_as_python_has_them(void **state)
+{
+    static const char text[] =
+        "{\"device_name\":\"Card\",\"problem_size\":1000,\"tune_params_keys\":[\"F\"],\"cache\":{"
+        "\"inf\":{\"F\":\"inf\",\"time\":1.0,\"times\":[1.0]},\"0x10\":{\"F\":\"0x10\",\"time\":2."
+        "0,\"times\":[2.0]},"
+        "\"10.0\":{\"F\":10.0,\"time\":3.0,\"times\":[3.0]},\"2\":{\"F\":2,\"time\":4.0,\"times\":["
+        "4.0]},"
+        "\"True\":{\"F\":true,\"time\":5.0,\"times\":[5.0]}}}";
+    static const char *const written[] = {"\"inf\": {\"F\": \"inf\"", "\"0x10\": {\"F\": \"0x10\"",
+        "\"10.0\": {\"F\": 10.0", "\"2\": {\"F\": 2,", "\"True\": {\"F\": true"};
+    (void)state;
+    struct manifest *manifest = manifest_of("{\"name\":\"N\",\"meaning\":\"n\"}", "{\"N\":1000}",
+        "{\"name\":\"F\",\"meaning\":\"m\",\"values\":["
+        "{\"value\":0,\"name\":\"a\",\"define\":\"inf\"},"
+        "{\"value\":1,\"name\":\"b\",\"define\":\"0x10\"},"
+        "{\"value\":2,\"name\":\"c\",\"define\":\"10.0\"},"
+        "{\"value\":3,\"name\":\"d\",\"define\":\"2\"},"
+        "{\"value\":4,\"name\":\"e\",\"define\":\"true\"}]}",
+        "{\"F\":0}");
+    struct foreign_target target = target_of(manifest);
+    size_t length;
+    struct samples first = read_text(FOREIGN_KERNEL_TUNER, text, strlen(text), &target);
+    assert_int_equal(first.count, 5);
+    char *out = write_samples(FOREIGN_KERNEL_TUNER, manifest, &first, &length);
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
+        if (strstr(out, written[i]) == NULL)
+            fail_msg("%s is not in %s", written[i], out);
+    struct samples second = read_text(FOREIGN_KERNEL_TUNER, out, length, &target);
+    assert_same(&first, &second);
+    samples_finish(&first);
+    samples_finish(&second);
+    free(out);
+    manifest_destroy(manifest);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,7 +445,9 @@ int main(void)
         cmocka_unit_test(wisdom_is_read_line_by_line),
         cmocka_unit_test(both_forms_of_clblast_are_read),
         cmocka_unit_test(a_file_of_another_kernel_is_refused_as_a_whole),
+        cmocka_unit_test(times_of_an_unknown_unit_are_refused),
         cmocka_unit_test(records_survive_a_file_of_another_tuner),
+        cmocka_unit_test(values_are_written_as_python_has_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void read_foreign(enum foreign_format format, const char *text, size_t le
         manifest = manifest_create(manifest_text, strlen(manifest_text), "k.json", NULL);
     struct foreign_target target = {
         manifest, "0123456789abcdef0123456789abcdef", dims, "f32", "sm_80", NULL, "cold"};
-    int status = foreign_read(&file, format, "fuzz", text, length, NULL, &err);
+    int status = foreign_read(&file, format, text, length, NULL, &err);
     if (status == 0)
         status = foreign_lines(&file, &target, &lines, &err);
     check(status == 0 || err.text[0] != '\0');
