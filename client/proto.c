@@ -222,25 +222,25 @@ static int rpc_code(enum tune_code code)
     }
 }
 
-/* A sentence may quote bytes of a broken message or a cut character: those become '?'. */
-static json_t *sentence(const char *text)
+json_t *proto_text(const char *text)
 {
     json_t *string = json_string(text);
     if (string != NULL)
         return string;
-    char ascii[sizeof((struct tune_error *)0)->text];
-    size_t i = 0;
-    for (; text[i] != '\0' && i + 1 < sizeof ascii; i++)
-        ascii[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-    ascii[i] = '\0';
-    return json_string(ascii);
+    char *plain = strdup(text);
+    for (char *at = plain; at != NULL && *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    string = plain == NULL ? NULL : json_string(plain);
+    free(plain);
+    return string;
 }
 
 json_t *proto_error_new(json_t *id, const struct tune_error *err)
 {
     return json_pack("{s:s, s:o, s:{s:i, s:o, s:{s:s}}}", "jsonrpc", "2.0", "id",
-        id ? id : json_null(), "error", "code", rpc_code(err->code), "message", sentence(err->text),
-        "data", "code", tune_code_word(err->code));
+        id ? id : json_null(), "error", "code", rpc_code(err->code), "message",
+        proto_text(err->text), "data", "code", tune_code_word(err->code));
 }
 
 /* --- fields ----------------------------------------------------------------------------------- */

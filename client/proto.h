@@ -63,6 +63,9 @@ char *proto_line(const json_t *message, size_t *length);
 json_t *proto_request_new(json_int_t id, const char *method, json_t *params);
 json_t *proto_notification_new(const char *method, json_t *params);
 json_t *proto_result_new(json_t *id, json_t *result);
+/* New: a string for people, who may be quoted a path, bytes of a broken message, or a character
+ * that was cut: then each byte beyond ASCII becomes '?'. NULL only without memory. */
+json_t *proto_text(const char *text);
 /* error.code by the kind of failure (-32700, -32601, -32602, -32603, else -32000), error.data.code
  * the stable word, error.message the sentence. */
 json_t *proto_error_new(json_t *id, const struct tune_error *err);

@@ -1,10 +1,12 @@
 /* See import_file.h. */
 #include "daemon/import_file.h"
 
+#include "client/proto.h"
 #include "daemon/intake.h"
 #include "daemon/xmalloc.h"
 #include "tuning_db/record_line.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,27 +90,15 @@ static void key_set_add(struct key_set *set, const struct record_key *key)
     key_set_put(set, word | 1);
 }
 
-/* A reason quotes the line, and may have cut it inside of a character. */
-static json_t *text_json(const char *text)
-{
-    json_t *json = json_string(text);
-    if (json != NULL)
-        return json;
-    char *plain = xstrdup(text);
-    for (char *at = plain; *at != '\0'; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    json = json_string(plain);
-    free(plain);
-    return json;
-}
-
 static void refuse(struct import_file *file, int64_t line, const char *reason)
 {
+    char text[sizeof((struct tune_error *)0)->text]; /* a client may send more */
     file->refused++;
-    if (json_array_size(file->refusals) < IMPORT_REFUSALS_LISTED)
-        json_array_append_new(file->refusals,
-            json_pack("{s:I, s:o}", "line", (json_int_t)line, "reason", text_json(reason)));
+    if (json_array_size(file->refusals) >= IMPORT_REFUSALS_LISTED)
+        return;
+    snprintf(text, sizeof text, "%s", reason);
+    json_array_append_new(file->refusals,
+        json_pack("{s:I, s:o}", "line", (json_int_t)line, "reason", proto_text(text)));
 }
 
 static void note_unknown(struct import_file *file, const char *name, size_t length)

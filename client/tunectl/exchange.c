@@ -6,6 +6,7 @@
 #include "record_file.h"
 #include "tunectl.h"
 
+#include "client/proto.h"
 #include "tuning_db/record_line.h"
 
 #include <stdlib.h>
@@ -90,7 +91,8 @@ int run_export(struct tunectl *ctl, const struct args *args)
     if (status == 0)
         status = write_lines(path, &lines, &err);
     if (status == 0 && ctl->is_json) {
-        json_t *value = json_pack("{s:s, s:I}", "file", path, "records", (json_int_t)lines.count);
+        json_t *value =
+            json_pack("{s:o, s:I}", "file", proto_text(path), "records", (json_int_t)lines.count);
         print_json(value);
         json_decref(value);
     } else if (status == 0 && !is_stdout) {
@@ -120,8 +122,8 @@ static json_t *import_file(
     }
     record_reader_close(reader);
     return report != NULL ? report
-                          : json_pack("{s:s, s:{s:s, s:s}}", "name", path, "error", "code",
-                                tune_code_word(err.code), "message", err.text);
+                          : json_pack("{s:o, s:{s:s, s:o}}", "name", proto_text(path), "error",
+                                "code", tune_code_word(err.code), "message", proto_text(err.text));
 }
 
 static bool has_failed(const json_t *report)

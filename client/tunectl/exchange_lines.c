@@ -113,26 +113,11 @@ static const char *fault_of(const struct exchange_line *line)
     return text == NULL ? "the line is not UTF-8" : NULL;
 }
 
-/* A reason quotes the line, and may have cut it inside of a character. */
-static json_t *reason_json(const char *reason)
-{
-    json_t *json = json_string(reason);
-    if (json != NULL)
-        return json;
-    char *plain = need(strdup(reason));
-    for (char *at = plain; *at != '\0'; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    json = json_string(plain);
-    free(plain);
-    return json;
-}
-
 static int add_refused(struct sending *sending, uint64_t number, const char *reason)
 {
     struct part *part = &sending->part;
     json_array_append_new(part->refused,
-        json_pack("{s:I, s:o}", "line", (json_int_t)number, "reason", reason_json(reason)));
+        json_pack("{s:I, s:o}", "line", (json_int_t)number, "reason", proto_text(reason)));
     part->wire_bytes += wire_bytes(reason, strlen(reason)) + REFUSAL_BYTES;
     return json_array_size(part->refused) >= PART_GAP || part->wire_bytes > PART_BYTES
                ? flush(sending)
@@ -165,8 +150,8 @@ static int add_line(struct sending *sending, const struct exchange_line *line)
 static int begin(struct sending *sending, const char *name, const struct exchange_options *options)
 {
     json_t *answer = NULL;
-    json_t *params = json_pack("{s:{s:b, s:b, s:s*}}", "begin", "strict", options->is_strict,
-        "dry_run", options->is_dry_run, "name", name);
+    json_t *params = json_pack("{s:{s:b, s:b, s:o}}", "begin", "strict", options->is_strict,
+        "dry_run", options->is_dry_run, "name", proto_text(name));
     if (tune_request(sending->client, "import", params, &answer, sending->err))
         return -1;
     int64_t number = 0;

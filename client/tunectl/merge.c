@@ -3,6 +3,7 @@
 #include "record_file.h"
 #include "tunectl.h"
 
+#include "client/proto.h"
 #include "tuning_db/record_line.h"
 #include "tuning_db/record_set.h"
 
@@ -124,7 +125,7 @@ static void report(
         fputc('\n', stderr);
         return;
     }
-    json_t *value = json_pack("{s:s, s:I, s:I, s:I, s:I}", "file", path, "read",
+    json_t *value = json_pack("{s:o, s:I, s:I, s:I, s:I}", "file", proto_text(path), "read",
         (json_int_t)counts->rows, "equal", (json_int_t)counts->equal, "superseded",
         (json_int_t)counts->superseded, "written", (json_int_t)counts->standing);
     print_json(value);

@@ -261,6 +261,42 @@ static void a_row_that_is_not_valid_here_does_not_hide_the_good_one(void)
     text_finish(&text);
 }
 
+static void a_failed_import_says_so_whatever_the_file_is_called(void)
+{
+    static const char newer[] = "{\"format\":\"tunerd-records\",\"version\":[9,0]}\n";
+    struct harness *harness = start();
+    const char *output, *path = file_in(harness, "in\xFF.jsonl");
+    write_file(path, newer, strlen(newer));
+    assert_int_equal(TUNECTL(harness, &output, "import", path), 1);
+    assert_non_null(strstr(output, "in?.jsonl: nothing is imported"));
+    assert_int_equal(TUNECTL(harness, &output, "import", "--json", path), 1);
+    assert_non_null(strstr(output, "\"version\""));
+    assert_int_equal(TUNECTL(harness, &output, "import", file_in(harness, "none\xFF")), 1);
+    assert_non_null(strstr(output, "cannot open"));
+}
+
+/* What others say is wrong comes back cut: an answer is for people to read. */
+static void a_long_reason_is_cut(void)
+{
+    struct harness *harness = start();
+    char *reason = malloc(100001);
+    memset(reason, 'x', 100000);
+    reason[100000] = '\0';
+    json_t *answer = ask(harness, "import", json_pack("{s:{}}", "begin"));
+    json_int_t import = json_integer_value(json_object_get(answer, "import"));
+    json_decref(answer);
+    json_decref(ask(harness, "import",
+        json_pack("{s:I, s:s, s:i, s:[{s:i, s:s}]}", "import", import, "lines",
+            "{\"format\":\"tunerd-records\",\"version\":[1,0]}", "first_line", 1, "refused", "line",
+            2, "reason", reason)));
+    json_t *report = ask(harness, "import", json_pack("{s:I, s:b}", "import", import, "end", 1));
+    assert_int_equal(count_in(report, "refused"), 1);
+    assert_true(is_refused(report, 2, "xxx"));
+    assert_false(is_refused(report, 2, reason));
+    json_decref(report);
+    free(reason);
+}
+
 static void ambiguous_lines_are_refused_with_a_position(void)
 {
     static const char *const lines[] = {
@@ -716,6 +752,8 @@ int main(void)
         HARNESS_TEST(of_five_records_the_good_one_is_taken_and_strict_takes_none),
         HARNESS_TEST(a_block_beyond_the_space_is_refused),
         HARNESS_TEST(a_row_that_is_not_valid_here_does_not_hide_the_good_one),
+        HARNESS_TEST(a_failed_import_says_so_whatever_the_file_is_called),
+        HARNESS_TEST(a_long_reason_is_cut),
         HARNESS_TEST(ambiguous_lines_are_refused_with_a_position),
         HARNESS_TEST(only_records_of_the_asked_arch_are_exact_and_origins_can_be_taken_out),
         HARNESS_TEST(impossible_times_are_refused),
