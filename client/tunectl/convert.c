@@ -47,41 +47,105 @@ static char *read_source(const char *t1_path, const char *kernel_file)
 
 /* --- the folder ------------------------------------------------------------------------------- */
 
-/* A new file; what is there already is nobody's to overwrite. */
-static int write_new(const char *folder, const char *name, const char *text, struct tune_error *err)
+/* What is made beside FOLDER under a hidden name, which no daemon loads, and then takes that name:
+ * FOLDER is there whole or not at all. */
+struct making {
+    const char *folder;
+    char *path; /* where it is made */
+    int fd;
+    const char *names[3]; /* of the files that were begun */
+    size_t count;
+};
+
+static int is_there_already(const struct making *making, struct tune_error *err)
 {
-    char *path;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
+    return tune_fail(err, TUNE_EINVAL,
+        "%.120s is there already: give the kernel another --name, or write to another folder with "
+        "-o",
+        making->folder);
+}
+
+/* mkdtemp's folder is its owner's alone; this one gets the mode that mkdir would give. */
+static int begin(struct making *making, struct tune_error *err)
+{
+    const char *slash = strrchr(making->folder, '/');
+    struct stat before;
+    if (lstat(making->folder, &before) == 0)
+        return is_there_already(making, err);
+    if (asprintf(&making->path, "%.*s.%s.XXXXXX", (int)(slash + 1 - making->folder), making->folder,
+            slash + 1) < 0) {
+        making->path = NULL;
         return tune_fail(err, TUNE_ENOMEM, "no memory for a path");
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    int status = file == NULL ? tune_fail_errno(err, TUNE_EIO, "cannot make %.160s", path) : 0;
-    if (file != NULL) {
-        bool is_written = fputs(text, file) >= 0;
-        if (fclose(file) != 0 || !is_written)
-            status = tune_fail_errno(err, TUNE_EIO, "cannot write %.160s", path);
     }
-    free(path);
-    return status;
+    if (mkdtemp(making->path) == NULL) {
+        free(making->path);
+        making->path = NULL;
+        return tune_fail_errno(err, TUNE_EIO, "cannot make the folder %.120s", making->folder);
+    }
+    mode_t mask = umask(0);
+    umask(mask);
+    making->fd = open(making->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return making->fd >= 0 && fchmod(making->fd, 0777 & ~mask) == 0
+               ? 0
+               : tune_fail_errno(err, TUNE_EIO, "cannot make the folder %.120s", making->folder);
+}
+
+static int write_new(
+    struct making *making, const char *name, const char *text, struct tune_error *err)
+{
+    int fd = openat(making->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tune_fail_errno(err, TUNE_EIO, "cannot make %.80s in %.120s", name, making->folder);
+    making->names[making->count++] = name;
+    FILE *file = fdopen(fd, "w");
+    if (file == NULL) {
+        close(fd);
+        return tune_fail(err, TUNE_ENOMEM, "no memory for a file");
+    }
+    bool is_written = fputs(text, file) >= 0 && fflush(file) == 0 && fsync(fd) == 0;
+    return fclose(file) == 0 && is_written
+               ? 0
+               : tune_fail_errno(
+                     err, TUNE_EIO, "cannot write %.80s in %.120s", name, making->folder);
+}
+
+static int complete(struct making *making, struct tune_error *err)
+{
+    fsync(making->fd); /* not every file system can */
+    if (rename(making->path, making->folder) == 0)
+        return 0;
+    return errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR
+               ? is_there_already(making, err)
+               : tune_fail_errno(err, TUNE_EIO, "cannot make the folder %.120s", making->folder);
+}
+
+static void remove_made(const struct making *making)
+{
+    for (size_t i = 0; i < making->count; i++)
+        unlinkat(making->fd, making->names[i], 0);
+    if (making->path != NULL)
+        rmdir(making->path);
 }
 
 static int write_plugin(
     const char *folder, const struct t1_plugin *plugin, const char *source, struct tune_error *err)
 {
+    struct making making = {.folder = folder, .fd = -1};
     char manifest[MANIFEST_MAX_NAME + 8];
     snprintf(manifest, sizeof manifest, "%s.json", plugin->name);
-    if (mkdir(folder, 0777) != 0)
-        return errno == EEXIST
-                   ? tune_fail(err, TUNE_EINVAL,
-                         "%.120s is there already: give the kernel another --name, or write to "
-                         "another folder with -o",
-                         folder)
-                   : tune_fail_errno(err, TUNE_EIO, "cannot make the folder %.120s", folder);
-    return write_new(folder, manifest, plugin->manifest, err) ||
-                   write_new(folder, plugin->source_name, plugin->source, err) ||
-                   (source != NULL && write_new(folder, plugin->included_name, source, err))
-               ? -1
-               : 0;
+    int status =
+        begin(&making, err) || write_new(&making, manifest, plugin->manifest, err) ||
+                write_new(&making, plugin->source_name, plugin->source, err) ||
+                (source != NULL && write_new(&making, plugin->included_name, source, err)) ||
+                complete(&making, err)
+            ? -1
+            : 0;
+    if (status)
+        remove_made(&making);
+    if (making.fd >= 0)
+        close(making.fd);
+    free(making.path);
+    return status;
 }
 
 static void add_warnings(

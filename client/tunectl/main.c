@@ -3,6 +3,8 @@
 #include "tunectl.h"
 #include "print.h"
 
+#include "client/proto.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +71,7 @@ static const struct legend {
     {"--local", "measure on this machine alone, also where the daemon is part of a fleet"},
     {"--no-cache", "compile without NVRTC's own disk cache, to measure compile times"},
     {"--detach", "print the job's id and leave it running"},
-    {"--arch", "sm_90, ... or cpu; default: the attached GPU's, for export all but cpu"},
+    {"--arch", "sm_90, ... or cpu; default: the attached GPU's"},
     {"--gpu", "a GPU's name; its own records are preferred to others of the same arch"},
     {"--policy", "cached, nearest (default), tune (nearest, and sweep when the GPU is idle), wait"},
     {"--session", "all who ask under this name get the same answer, whatever is tuned meanwhile"},
@@ -103,6 +105,25 @@ static const struct legend {
         "the file to write; a name that ends in .zst makes a compressed one; - is standard output"},
 };
 
+/* Where a command means something of its own by an option. */
+static const struct {
+    const char *command, *option, *meaning;
+} own_legends[] = {
+    {"import", "--kernel", "with --from: the kernel of tunerd that the file is of"},
+    {"import", "--shape",
+        "with --from: the file's shape; default: the problem sizes that it tells"},
+    {"import", "--dtype", "with --from: of the file's records; default: the manifest's first"},
+    {"import", "--arch", "with --from: sm_90, ... or cpu, where the file does not say"},
+    {"import", "--gpu", "with --from: of several GPUs in the file this one; else the GPU's name"},
+    {"export", "--shape", "with --to: of this shape"},
+    {"export", "--dtype", "with --to: of this dtype; default: the manifest's first"},
+    {"export", "--arch", "of this architecture only (sm_90, ... or cpu); default: all but cpu"},
+    {"export", "--gpu", "with --to: of this GPU, where there are several"},
+    {"convert", "--dtype",
+        "what records are kept under; default: the type of the first vector argument"},
+    {"convert", "-o", "the folder to make the kernel's own folder in; default: the current one"},
+};
+
 /* --- help ------------------------------------------------------------------------------------- */
 
 static void print_usage(const struct command *command, FILE *file)
@@ -112,6 +133,15 @@ static void print_usage(const struct command *command, FILE *file)
             command->pattern[0] ? " " : "", command->pattern);
     else
         fprintf(file, "usage: tunectl [--socket PATH] [--json] COMMAND ...   (tunectl --help)\n");
+}
+
+static const char *meaning_of(const struct legend *legend, const struct command *command)
+{
+    for (size_t i = 0; i < sizeof own_legends / sizeof own_legends[0]; i++)
+        if (strcmp(own_legends[i].command, command->name) == 0 &&
+            strcmp(own_legends[i].option, legend->option) == 0)
+            return own_legends[i].meaning;
+    return legend->meaning;
 }
 
 static void print_command_help(const struct command *command)
@@ -126,7 +156,7 @@ static void print_command_help(const struct command *command)
         if (after != ' ' && after != ']')
             continue;
         table_add(&table, legends[i].option);
-        table_add(&table, legends[i].meaning);
+        table_add(&table, meaning_of(&legends[i], command));
     }
     if (table.count > 0)
         putchar('\n');
@@ -191,8 +221,8 @@ int ctl_fail(const struct tunectl *ctl, const struct tune_error *err)
     print_clean(stderr, err->text);
     putc('\n', stderr);
     if (ctl->is_json) {
-        json_t *value = json_pack(
-            "{s:{s:s, s:s}}", "error", "code", tune_code_word(err->code), "message", err->text);
+        json_t *value = json_pack("{s:{s:s, s:o}}", "error", "code", tune_code_word(err->code),
+            "message", proto_text(err->text));
         print_json(value);
         json_decref(value);
     }

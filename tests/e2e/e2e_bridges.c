@@ -3,6 +3,7 @@
  * swept. */
 #include "exchange_support.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 static const char cache[] =
@@ -101,6 +102,11 @@ static void records_go_to_another_tuner_and_come_back(void)
                              "tiny", "--shape", "N=64", "--arch", "cpu", "--gpu", "Other", path),
             0);
         assert_non_null(strstr(output, "4 equal"));
+        /* One file is one run, also from another place. */
+        assert_int_equal(TUNECTL(harness, &output, "import", "--from", formats[i], "--kernel",
+                             "tiny", "--shape", "N=64", "--arch", "cpu", "--gpu", "Other", again),
+            0);
+        assert_non_null(strstr(output, "4 equal"));
     }
 }
 
@@ -125,6 +131,43 @@ static void options_that_mean_nothing_are_refused(void)
         1);
 }
 
+static size_t entries_in(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    size_t count = 0;
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+/* The source of the kernel "a" is called as its manifest is, so that the last of three
+ * files cannot be made. */
+static void a_conversion_that_fails_leaves_nothing_behind(void)
+{
+    const char *output;
+    char path[512];
+    struct harness *harness = harness_new();
+    snprintf(path, sizeof path, "%s/tests/data/bridges/t1/scale.json", getenv("TUNE_SOURCE_DIR"));
+    char *text = read_file(path);
+    char *name = strstr(text, "\"scale.cu\"");
+    assert_non_null(name);
+    memcpy(name, "\"a.json\"  ", 10);
+    const char *t1 = file_in(harness, "a.json");
+    write_file(t1, text, strlen(text));
+    free(text);
+    mkdir(harness->plugins, 0755);
+    assert_int_equal(
+        TUNECTL(harness, &output, "convert", "t1", t1, "--name", "a", "-o", harness->plugins), 1);
+    assert_non_null(strstr(output, "cannot make a.json"));
+    assert_int_equal(entries_in(harness->plugins), 0);
+    assert_int_equal(
+        TUNECTL(harness, &output, "convert", "t1", t1, "--name", "b", "-o", harness->plugins), 0);
+    assert_non_null(strstr(output, "b is its own reference"));
+    assert_int_equal(entries_in(harness->plugins), 1);
+}
+
 /* Its values are reals, words and bools; the candidates differ on purpose, so that a reference
  * which is the default itself is seen to tell them apart. */
 static void a_description_becomes_a_kernel_that_is_swept(void)
@@ -138,6 +181,7 @@ static void a_description_becomes_a_kernel_that_is_swept(void)
     assert_non_null(strstr(output, "scale: 48 configurations"));
     assert_int_equal(TUNECTL(harness, &output, "convert", "t1", t1, "-o", harness->plugins), 1);
     assert_non_null(strstr(output, "is there already"));
+    assert_int_equal(entries_in(harness->plugins), 1); /* and nothing half made beside it */
     harness_start(harness);
     json_t *params = sweep_params("scale");
     json_object_set_new(params, "budget", json_pack("{s:i}", "evals", 4));
@@ -154,6 +198,7 @@ int main(void)
         HARNESS_TEST(a_refused_record_counts_whatever_text_it_has),
         HARNESS_TEST(records_go_to_another_tuner_and_come_back),
         HARNESS_TEST(options_that_mean_nothing_are_refused),
+        HARNESS_TEST(a_conversion_that_fails_leaves_nothing_behind),
         HARNESS_TEST(a_description_becomes_a_kernel_that_is_swept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
