@@ -49,7 +49,7 @@ static int on_sample(const struct sample *sample, void *context)
     bool is_this_run = tuning_is_of_run(tuning, sample);
     if (!is_this_run && !is_of_a_lane(tuning, sample->gpu_uuid))
         return 0;
-    if (sample->outcome == OUTCOME_OK && tuning->method[0] == '\0')
+    if (sample->outcome == OUTCOME_OK && tuning->method[0] == '\0' && method_is_own(sample->method))
         snprintf(tuning->method, sizeof tuning->method, "%s", sample->method);
     bool is_bad = sample->is_final &&
                   (sample->outcome == OUTCOME_CRASHED || sample->outcome == OUTCOME_TIMEOUT);

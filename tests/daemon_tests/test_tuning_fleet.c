@@ -411,6 +411,19 @@ static void rows_of_another_model_or_run_are_not_taken_for_ours(void **state)
     assert_string_equal(json_string_value(json_object_get(told.result, "method")), "event");
 }
 
+static void a_method_that_is_none_is_not_measured_with(void **state)
+{
+    (void)state;
+    fake.helpers = 0;
+    leave_row(known_configs[0], "j-test/search", 1, "bogus");
+    store();
+    sweep();
+    run_to_end();
+    assert_whole();
+    assert_int_equal(noted("bogus"), 0);
+    assert_string_equal(json_string_value(json_object_get(told.result, "method")), "event");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
 
 int main(void)
@@ -435,6 +448,7 @@ int main(void)
         TEST(without_helpers_nothing_is_offered),
         TEST(a_restarted_asker_knows_what_others_measured),
         TEST(rows_of_another_model_or_run_are_not_taken_for_ours),
+        TEST(a_method_that_is_none_is_not_measured_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
