@@ -332,7 +332,7 @@ static void on_background_stopped(void *context)
     jobs_destroy(app->jobs);
     app->jobs = NULL;
     struct fleet *fleet = app->fleet;
-    app->fleet = NULL; /* commits and signals go on meanwhile, and speak to it no more */
+    app->fleet = NULL; /* commits go on meanwhile, and speak to it no more */
     if (fleet != NULL)
         fleet_stop(fleet, on_fleet_stopped, app);
     else
