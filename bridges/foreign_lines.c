@@ -2,6 +2,7 @@
  * file does not say from the caller. */
 #include "foreign_internal.h"
 
+#include "daemon/worker/stats.h"
 #include "tuning_db/record_line.h"
 
 #include <inttypes.h>
@@ -264,49 +265,43 @@ static int check_every_problem(struct taking *taking)
 
 /* --- times ------------------------------------------------------------------------------------ */
 
-static int compare_floats(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
+/* Also as the float that a record keeps. */
 static bool is_time(double ns)
 {
-    return isfinite(ns) && ns > 0 && ns < 1e18;
+    return isfinite(ns) && ns < 1e18 && (float)ns > 0;
 }
 
-/* Median and range of all samples; `sorted` is theirs, in any order. */
-static void summarize(struct taken *taken, float *sorted, size_t count)
-{
-    qsort(sorted, count, sizeof *sorted, compare_floats);
-    taken->median_ns = count % 2 == 1
-                           ? (double)sorted[count / 2]
-                           : ((double)sorted[count / 2 - 1] + (double)sorted[count / 2]) / 2;
-    taken->lo_ns = (double)sorted[0];
-    taken->hi_ns = (double)sorted[count - 1];
-}
-
-/* The samples, in the order taken; without any, the one time that is told. */
+/* The samples, in the order taken, and their median with its interval, as of our own; without any,
+ * the one time that is told. */
 static int take_times(struct taking *taking, struct taken *taken)
 {
     const struct foreign_row *row = taken->row;
     size_t count = json_array_size(row->times), good = 0;
     double ns = row->time_ms * row->unit_ms * 1e6;
-    float *samples = malloc((2 * count + 1) * sizeof *samples);
-    if (samples == NULL)
+    float *samples = malloc((count + 1) * sizeof *samples);
+    double *sorted = malloc((2 * count + 1) * sizeof *sorted);
+    taken->samples_ns = samples;
+    if (samples == NULL || sorted == NULL) {
+        free(sorted);
         return tune_fail(taking->err, TUNE_ENOMEM, "no memory for %zu times", count);
+    }
     for (size_t i = 0; i < count; i++) {
         double sample = json_number_value(json_array_get(row->times, i)) * row->unit_ms * 1e6;
-        if (is_time(sample))
-            samples[good++] = (float)sample;
+        if (is_time(sample)) {
+            samples[good] = (float)sample;
+            sorted[count + good] = (double)samples[good];
+            good++;
+        }
     }
     if (good > 0) {
-        memcpy(samples + count, samples, good * sizeof *samples);
-        summarize(taken, samples + count, good);
+        struct stats stats = stats_of(sorted + count, good, sorted);
+        taken->median_ns = stats.median;
+        taken->lo_ns = stats.lo;
+        taken->hi_ns = stats.hi;
     } else if (is_time(ns)) {
         taken->median_ns = taken->lo_ns = taken->hi_ns = ns;
     }
-    taken->samples_ns = samples;
+    free(sorted);
     taken->sample_count = good < FOREIGN_SAMPLES_LIMIT ? good : FOREIGN_SAMPLES_LIMIT;
     return 0;
 }

@@ -134,12 +134,15 @@ static int read_question(const struct args *args, const char *option, const stru
     static const char *const modes[] = {"cold", "warm", NULL};
     const char *shape = args_value(args, "--shape"), *dtype = args_value(args, "--dtype");
     const char *mode = args_value(args, "--mode");
+    const char *arch = args_value(args, "--arch");
+    struct device_info device;
     json_t *dims = NULL;
     *question = (struct question){.dtype = dtype ? dtype : kernel->manifest->dtypes[0],
         .mode = mode ? mode : "cold",
         .has_dims = shape != NULL};
     if (foreign_from_word(args_value(args, option), &question->format, err) ||
-        (mode != NULL && parse_choice("--mode", mode, modes, err)))
+        (mode != NULL && parse_choice("--mode", mode, modes, err)) ||
+        (arch != NULL && strcmp(arch, "cpu") != 0 && device_generic(arch, &device, err)))
         return -1;
     if (!manifest_has_dtype(kernel->manifest, question->dtype))
         return tune_fail(err, TUNE_EINVAL, "kernel %s has no dtype \"%.20s\"",

@@ -124,9 +124,12 @@ static void add_origin(struct table *table, const json_t *answer)
 {
     const char *device = text_of(answer, "measured_on");
     table_add(table, "origin");
-    table_addf(table, "%s%s%s%s", text_of(answer, "origin"),
+    bool is_foreign = strcmp(text_of(answer, "origin"), "default") != 0 &&
+                      json_is_false(json_object_get(answer, "verified"));
+    table_addf(table, "%s%s%s%s%s", text_of(answer, "origin"),
         json_is_true(json_object_get(answer, "shipped")) ? ", shipped" : "",
-        device[0] ? ", measured on " : "", device);
+        device[0] ? ", measured on " : "", device,
+        is_foreign ? " by another tuner: outputs were not compared here" : "");
     double loss = number_of(answer, "expected_loss");
     if (json_is_number(json_object_get(answer, "expected_loss"))) {
         table_add(table, "expected loss");

@@ -309,6 +309,27 @@ static void a_file_of_another_kernel_is_refused_as_a_whole(void **state)
     manifest_destroy(manifest);
 }
 
+/* One slow run of many says nothing of the median. */
+static void an_interval_is_that_of_the_median(void **state)
+{
+    char text[1024];
+    size_t used = (size_t)snprintf(text, sizeof text,
+        "{\"problem_size\":1000,\"tune_params_keys\":[\"BLOCK\",\"UNROLL\"],\"cache\":{\"32,2\":{"
+        "\"BLOCK\":32,\"UNROLL\":2,\"time\":1.5,\"times\":[9.0,1e-300");
+    for (int i = 0; i < 31; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, ",%d.0", 1 + i % 2);
+    snprintf(text + used, sizeof text - used, "]}}}");
+    (void)state;
+    struct manifest *manifest = axpy();
+    struct foreign_target target = target_of(manifest);
+    struct samples read = read_text(FOREIGN_KERNEL_TUNER, text, strlen(text), &target);
+    assert_int_equal(read.count, 1);
+    assert_int_equal(read.samples[0].sample_count, 32);
+    assert_true(read.samples[0].lo_ns == 1e6 && read.samples[0].hi_ns == 2e6);
+    samples_finish(&read);
+    manifest_destroy(manifest);
+}
+
 static void times_of_an_unknown_unit_are_refused(void **state)
 {
     static const char text[] = "{\"schema_version\":\"1.0.0\",\"metadata\":{\"timeunit\":"
@@ -445,6 +466,7 @@ int main(void)
         cmocka_unit_test(wisdom_is_read_line_by_line),
         cmocka_unit_test(both_forms_of_clblast_are_read),
         cmocka_unit_test(a_file_of_another_kernel_is_refused_as_a_whole),
+        cmocka_unit_test(an_interval_is_that_of_the_median),
         cmocka_unit_test(times_of_an_unknown_unit_are_refused),
         cmocka_unit_test(records_survive_a_file_of_another_tuner),
         cmocka_unit_test(values_are_written_as_python_has_them),

@@ -47,6 +47,9 @@ static void a_cut_cache_file_becomes_unconfirmed_records(void)
     char *text = json_dumps(answer, JSON_COMPACT);
     assert_null(strstr(text, "\"confirmed\":true"));
     assert_null(strstr(text, "\"verified\":true"));
+    assert_int_equal(
+        TUNECTL(harness, &output, "get", "tiny", "--shape", "N=64", "--arch", "cpu"), 0);
+    assert_non_null(strstr(output, "by another tuner"));
     free(text);
     json_decref(answer);
 }
@@ -126,6 +129,10 @@ static void options_that_mean_nothing_are_refused(void)
     assert_int_equal(
         TUNECTL(harness, &output, "import", "--from", "kernel-tuner", "--kernel", "tiny", path), 1);
     assert_non_null(strstr(output, "--arch"));
+    assert_int_equal(TUNECTL(harness, &output, "import", "--from", "kernel-tuner", "--kernel",
+                         "tiny", "--arch", "sm80", path),
+        1);
+    assert_non_null(strstr(output, "sm80"));
     assert_int_equal(TUNECTL(harness, &output, "export", "--to", "wisdom", "--kernel", "tiny",
                          "--shape", "N=64", "-o", path),
         1);
