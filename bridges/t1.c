@@ -99,14 +99,15 @@ static bool are_integers(const struct t1_param *param, const char *type)
     return true;
 }
 
-/* The list without what stands in it twice. */
+/* The list without what stands in it twice. A list as a value is refused later, and may take long
+ * to compare. */
 static int take_values(struct t1_reader *reader, struct t1_param *param,
     const struct python_value *items, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         bool is_new = true;
         for (size_t j = 0; is_new && j < param->count; j++)
-            is_new = items[i].type != param->values[j].type ||
+            is_new = items[i].type != param->values[j].type || items[i].type == PYTHON_LIST ||
                      !python_is_equal(&items[i], &param->values[j]);
         if (!is_new) {
             t1_warn(

@@ -210,6 +210,16 @@ static void nothing_runs_long_or_deep(void **state)
         assert_true(err.code == TUNE_ELIMIT || err.code == TUNE_EMATH);
         python_destroy(python);
     }
+    struct tune_error wrong = {0};
+    struct t1_plugin plugin;
+    struct t1_options options = {.file = "lists"};
+    json_t *t1 = json_pack("{s:{s:[{s:s, s:s, s:s}]}, s:{s:s}}", "ConfigurationSpace",
+        "TuningParameters", "Name", "a", "Type", "int", "Values", "61 * [96 * [611 * [96 * [61]]]]",
+        "KernelSpecification", "KernelName", "k");
+    assert_int_equal(t1_convert(t1, &options, &plugin, &wrong), -1);
+    assert_non_null(strstr(wrong.text, "value 1 is neither a number nor a word"));
+    t1_plugin_finish(&plugin);
+    json_decref(t1);
     char deep[4096];
     memset(deep, '(', sizeof deep);
     deep[sizeof deep - 1] = '\0';
