@@ -63,7 +63,6 @@ static const struct {
     {"21", TUNE_EINVAL, false, "the server refuses a value"},
     {"22", TUNE_EINVAL, false, "the server refuses a value"},
     {"23", TUNE_EINVAL, false, "the server refuses a value"},
-    {"54", TUNE_EINVAL, false, "the server refuses a value"},
     {"", TUNE_EIO, true, "a new connection is tried"},
 };
 

@@ -149,6 +149,12 @@ def refusals(server):
         equal(a.fails("put", rows=[row(1000, rank=2), row(1000, rank=3)]).code, "invalid_request", "an id twice in one batch")
         equal(a.call("changes", since=0, limit=0)["head"], head, "the head after refused batches")
         equal(a.call("fetch", ids=[row(1000)["id"]])["rows"], [], "a row of a refused batch")
+        # As when the queue of notifications is full: no row is to blame, and each stays to be sent.
+        server.sql("CREATE FUNCTION tunerd.full() RETURNS trigger LANGUAGE plpgsql AS "
+                   "$$ BEGIN RAISE 'too many' USING ERRCODE = '54000'; END $$; "
+                   "CREATE TRIGGER full_queue BEFORE INSERT ON tunerd.sample EXECUTE FUNCTION tunerd.full()")
+        equal(a.fails("put", rows=[row(1000)]).code, "io", "a limit of the server")
+        server.sql("DROP FUNCTION tunerd.full CASCADE")
 
 
 def precedence(server):
