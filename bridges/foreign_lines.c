@@ -389,9 +389,11 @@ static void make_line(
     const struct foreign_row *row = taken->row;
     struct tune_error why = {0};
     char uuid[128] = "";
-    size_t length;
-    if (taken->device[0] != '\0') /* whole characters: the name may be cut */
-        snprintf(uuid, sizeof uuid, "import:%.100s", taken->device);
+    size_t length = strlen(taken->device);
+    for (length = length < 100 ? length : 100; (taken->device[length] & 0xC0) == 0x80;)
+        length--; /* whole characters: the name may be cut */
+    if (length > 0)
+        snprintf(uuid, sizeof uuid, "import:%.*s", (int)length, taken->device);
     struct sample sample = {
         .key = {target->manifest->name, target->fingerprint, taken->shape, target->dtype,
             target->arch ? target->arch : row->arch, target->mode},

@@ -330,6 +330,26 @@ static void an_interval_is_that_of_the_median(void **state)
     manifest_destroy(manifest);
 }
 
+/* The name of a GPU is cut for its UUID, and not within a character. */
+static void a_long_name_of_a_gpu_is_no_obstacle(void **state)
+{
+    char text[1024], name[256] = "a";
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        strcat(name, "\xC3\xA9");
+    snprintf(text, sizeof text,
+        "{\"device_name\":\"%s\",\"problem_size\":1000,\"tune_params_keys\":[\"BLOCK\",\"UNROLL\"],"
+        "\"cache\":{\"32,2\":{\"BLOCK\":32,\"UNROLL\":2,\"time\":1.5}}}",
+        name);
+    struct manifest *manifest = axpy();
+    struct foreign_target target = target_of(manifest);
+    struct samples read = read_text(FOREIGN_KERNEL_TUNER, text, strlen(text), &target);
+    assert_int_equal(read.count, 1);
+    assert_string_equal(read.samples[0].gpu_name, name);
+    samples_finish(&read);
+    manifest_destroy(manifest);
+}
+
 static void times_of_an_unknown_unit_are_refused(void **state)
 {
     static const char text[] = "{\"schema_version\":\"1.0.0\",\"metadata\":{\"timeunit\":"
@@ -467,6 +487,7 @@ int main(void)
         cmocka_unit_test(both_forms_of_clblast_are_read),
         cmocka_unit_test(a_file_of_another_kernel_is_refused_as_a_whole),
         cmocka_unit_test(an_interval_is_that_of_the_median),
+        cmocka_unit_test(a_long_name_of_a_gpu_is_no_obstacle),
         cmocka_unit_test(times_of_an_unknown_unit_are_refused),
         cmocka_unit_test(records_survive_a_file_of_another_tuner),
         cmocka_unit_test(values_are_written_as_python_has_them),

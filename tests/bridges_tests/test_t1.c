@@ -15,7 +15,7 @@ static struct t1_plugin convert_with(
     char file[64];
     size_t length;
     struct tune_error err = {0};
-    struct t1_plugin plugin;
+    struct t1_plugin plugin = {0};
     snprintf(file, sizeof file, "t1/%s.json", name);
     char *text = data_file(file, &length);
     json_t *t1 = t1_parse(text, length, &err);
