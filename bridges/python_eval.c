@@ -771,7 +771,7 @@ static int evaluate(struct evaluation *e, const struct scope *scope, const struc
     case NODE_GENERATE:
         if (generate(e, scope, node, 1, &list))
             return -1;
-        *value = list_value(list.items, list.count);
+        *value = list_value(list.items ? list.items : &none, list.count);
         return 0;
     default:
         *value = node->value;
