@@ -434,6 +434,7 @@ static int serve(struct link *link, struct tune_error *err)
     link->store_ns = link->sent_ns = link->drained_ns = 0;
     link->is_full = link->is_behind = link->has_batch = false;
     link->has_unsent = true;
+    link->compare.next = 0;
     if (link_load_position(link, err))
         return -1;
     link_set_state(link, LINK_COMPARING, NULL);

@@ -1,7 +1,10 @@
 /* Comparing the rows of both sides, bucket by bucket, and mending what differs. Whatever was lost
  * on either side (an engine made anew or taken from a backup, a database folder that was restored),
  * each has what the other acknowledged afterwards. Rows that change meanwhile are met twice, which
- * does nothing. */
+ * does nothing.
+ *
+ * Listing our rows takes 10 us each, seconds for a large database. So that news do not wait for
+ * that, a comparison is done in slices, with the feed and the outbox served between them. */
 #include "daemon/fleet/link_internal.h"
 
 #include "daemon/log.h"
@@ -11,6 +14,7 @@
 #include <string.h>
 
 #define FETCH_ROWS 500
+#define SLICE_MS 50
 
 struct entry {
     uint8_t id[ENGINE_ID_BYTES];
@@ -23,13 +27,11 @@ struct entries {
     size_t count, room;
 };
 
-/* What a comparison has found. */
+/* What a slice of the comparison has found. */
 struct mending {
     struct link *link;
     struct entries missing;        /* here */
     struct tuning_db_batch *batch; /* what is missing there */
-    size_t fetched, unsent;
-    bool is_whole; /* all that was found could be stored */
 };
 
 static void add_entry(struct entries *entries, const uint8_t *id, uint64_t hash, bool is_aside)
@@ -69,7 +71,7 @@ static void sort(struct entries *entries)
  * one that is. */
 static int send_again(struct mending *mending, const struct entry *entry)
 {
-    mending->unsent += !entry->is_aside;
+    mending->link->compare.unsent += !entry->is_aside;
     return tuning_db_batch_unsent(mending->batch, entry->id, entry->hash);
 }
 
@@ -140,9 +142,9 @@ static int fetch_some(struct mending *mending, size_t start, size_t count, struc
     int status = link->options.engine->fetch(
         link->engine, (const uint8_t(*)[ENGINE_ID_BYTES])ids, count, link_take_row, &taking, err);
     if (status == 0 && link_store_taken(&taking, link->position))
-        mending->fetched += taking.taken;
+        link->compare.fetched += taking.taken;
     else
-        mending->is_whole = false;
+        link->compare.has_lapse = true;
     tuning_db_batch_destroy(taking.batch);
     free(ids);
     return status;
@@ -165,6 +167,7 @@ static int mend(struct mending *mending, struct tune_error *err)
     struct link *link = mending->link;
     struct tuning_db_batch *batch = mending->batch;
     mending->batch = NULL;
+    link->compare.missing += mending->missing.count;
     if (fetch_missing(mending, err)) {
         tuning_db_batch_destroy(batch);
         return -1;
@@ -174,34 +177,47 @@ static int mend(struct mending *mending, struct tune_error *err)
     else if (link_commit(link, batch))
         link->has_unsent = true;
     else
-        mending->is_whole = false;
-    if (mending->missing.count > 0 || mending->unsent > 0)
-        log_info("fleet: compared: %zu rows were missing or other here, %zu there; %zu taken",
-            mending->missing.count, mending->unsent, mending->fetched);
+        link->compare.has_lapse = true;
     return 0;
 }
 
-static int compare(struct mending *mending, struct tune_error *err)
+static int compare_some(struct mending *mending, struct tune_error *err)
 {
     struct link *link = mending->link;
     struct engine_bucket digests[ENGINE_BUCKETS];
+    uint64_t end_ns = uv_hrtime() + SLICE_MS * NS_PER_MS;
+    unsigned next = link->compare.next;
     if (link->options.engine->digest(link->engine, digests, err))
         return -1;
-    for (unsigned i = 0; i < ENGINE_BUCKETS; i++)
-        if (compare_bucket(mending, i, &digests[i], err) || link_keep_up(link, err))
+    do {
+        if (compare_bucket(mending, next, &digests[next], err) || link_keep_up(link, err))
             return -1;
+        next++;
+    } while (next < ENGINE_BUCKETS && uv_hrtime() < end_ns);
+    link->compare.next = next;
     return mend(mending, err);
+}
+
+static void end_comparison(struct link *link)
+{
+    uint64_t pause_ms = link->compare.has_lapse ? LINK_COMPARE_AGAIN_MS : LINK_COMPARE_MS;
+    link->compare_ns = uv_hrtime() + pause_ms * NS_PER_MS;
+    if (link->compare.missing > 0 || link->compare.unsent > 0)
+        log_info("fleet: compared: %zu rows were missing or other here, %zu there; %zu taken",
+            link->compare.missing, link->compare.unsent, link->compare.fetched);
+    link->compare.next = 0;
 }
 
 int link_compare(struct link *link, struct tune_error *err)
 {
-    struct mending mending = {.link = link, .batch = tuning_db_batch_create(), .is_whole = true};
+    struct mending mending = {.link = link, .batch = tuning_db_batch_create()};
+    if (link->compare.next == 0)
+        memset(&link->compare, 0, sizeof link->compare);
     int status = mending.batch == NULL ? tune_fail(err, TUNE_ENOMEM, "no memory for comparing")
-                                       : compare(&mending, err);
+                                       : compare_some(&mending, err);
     tuning_db_batch_destroy(mending.batch);
     free(mending.missing.items);
-    if (status == 0)
-        link->compare_ns =
-            uv_hrtime() + (mending.is_whole ? LINK_COMPARE_MS : LINK_COMPARE_AGAIN_MS) * NS_PER_MS;
+    if (status == 0 && link->compare.next == ENGINE_BUCKETS)
+        end_comparison(link);
     return status;
 }

@@ -75,6 +75,12 @@ struct link {
     uint64_t beat_ns, status_ns, compare_ns, tasks_ns, store_ns;
     unsigned failures; /* of one kind in a row, of connecting */
     bool was_refused;  /* the kind */
+    /* The comparison in progress. */
+    struct {
+        unsigned next;                   /* bucket */
+        bool has_lapse;                  /* something could not be stored */
+        size_t missing, unsent, fetched; /* rows: here, there, mended here */
+    } compare;
 };
 
 /* --- link.c ----------------------------------------------------------------------------------- */
@@ -108,8 +114,8 @@ int link_load_position(struct link *link, struct tune_error *err);
 
 /* --- link_compare.c --------------------------------------------------------------------------- */
 
-/* Compares all buckets and mends: fetches what is missing here, marks what is missing there as
- * unsent. */
+/* Goes on comparing for a short while, and mends: fetches what is missing here, marks what is
+ * missing there as unsent. After the last bucket compare_ns is set to the next comparison. */
 int link_compare(struct link *link, struct tune_error *err);
 
 /* --- link_tasks.c ----------------------------------------------------------------------------- */

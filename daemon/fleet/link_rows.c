@@ -285,6 +285,7 @@ int link_take(struct link *link, struct tune_error *err)
     if (status == 0 && link->head < link->position) {
         /* The engine went back, to a backup: comparing tells what both lost. */
         link->compare_ns = 0;
+        link->compare.next = 0;
         link->must_store = true;
         advance_to(&taking, link->head);
     } else if (status == 0 && link->is_full) {
