@@ -154,7 +154,9 @@ static void who_waits_for_an_architecture_that_is_not_attached_is_told(void **st
     assert_int_equal(jobs_active_count(app.jobs), 0);
 }
 
-/* The one who asked first is told, and so are those who went with that sweep. */
+/* Who began the sweep is told, and who went with it is answered with what there is. Whether the
+ * second goes with the first or begins one too depends on the pool's threads, on which both look
+ * for the nearest. */
 static void nobody_waits_for_a_sweep_that_could_not_be_stored(void **state)
 {
     (void)state;
@@ -163,8 +165,16 @@ static void nobody_waits_for_a_sweep_that_could_not_be_stored(void **state)
     get_as(&asked[0], "wait", "sm_90");
     run_until_true(&asked[1].is_answered);
     run_until_true(&asked[0].is_answered);
-    assert_int_equal(asked[1].failure.code, TUNE_EFULL);
-    assert_string_equal(origin_of(&asked[0]), "default");
+    size_t told = 0;
+    for (size_t i = 0; i < 2; i++) {
+        if (asked[i].answer != NULL) {
+            assert_string_equal(origin_of(&asked[i]), "default");
+            continue;
+        }
+        assert_int_equal(asked[i].failure.code, TUNE_EFULL);
+        told++;
+    }
+    assert_in_range(told, 1, 2);
     assert_int_equal(jobs_active_count(app.jobs), 0);
 }
 
