@@ -152,20 +152,6 @@ static int load_source(struct loader *loader)
         loader->kernels_src ? tail(loader->kernels_src) : "a kernels_src folder");
 }
 
-/* A header's name may lead into folders below, but never out: what is compiled must be what is
- * hashed, and a log must not show lines of other files. */
-static bool is_inside(const char *name)
-{
-    if (name[0] == '/' || name[0] == '\0')
-        return false;
-    for (const char *part = name; part != NULL; part = strchr(part, '/')) {
-        part += *part == '/';
-        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
-            return false;
-    }
-    return true;
-}
-
 static char *find_header(const struct loader *loader, const char *name)
 {
     const char *folders[] = {loader->source_folder, loader->plugin->folder, loader->kernels_src};
@@ -239,7 +225,7 @@ static int add_include(
     char *name = strndup(include->name, include->length);
     if (name == NULL)
         return no_memory(loader->err);
-    if (!is_inside(name) || include->length > HEADER_NAME_LIMIT) {
+    if (!source_is_inside(name) || include->length > HEADER_NAME_LIMIT) {
         tune_fail(loader->err, TUNE_EINVAL,
             "%.60s: #include of \"%.80s\": a header lies beside the source or below, and its name "
             "has at most %d bytes",

@@ -300,3 +300,15 @@ const char *source_next_include(const char *at, struct source_include *include)
     }
     return NULL;
 }
+
+bool source_is_inside(const char *name)
+{
+    if (name[0] == '/' || name[0] == '\0')
+        return false;
+    for (const char *part = name; part != NULL; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+            return false;
+    }
+    return true;
+}

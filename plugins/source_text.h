@@ -6,6 +6,7 @@
 #ifndef TUNE_SOURCE_TEXT_H
 #define TUNE_SOURCE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The canonical form, malloc'ed and NUL-terminated; NULL only without memory. */
@@ -21,5 +22,10 @@ struct source_include {
 
 /* The next #include at or after `at` in a canonical form; where to go on, or NULL at the end. */
 const char *source_next_include(const char *at, struct source_include *include);
+
+/* Whether the name of a file leads to its folder or below it, and never out: what is compiled must
+ * be what is hashed, a log must not show lines of other files, and a description that was sent by
+ * somebody names nobody else's. */
+bool source_is_inside(const char *name);
 
 #endif

@@ -3,6 +3,7 @@
 #include "print.h"
 
 #include "bridges/t1.h"
+#include "plugins/source_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,19 +17,6 @@
 
 /* --- the kernel's source ---------------------------------------------------------------------- */
 
-/* Below the description, never elsewhere: a file that was sent by somebody names no other's. */
-static bool is_inside(const char *name)
-{
-    if (name[0] == '/' || name[0] == '\0')
-        return false;
-    for (const char *part = name; part != NULL; part = strchr(part, '/')) {
-        part += *part == '/';
-        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
-            return false;
-    }
-    return true;
-}
-
 /* The KernelFile, which lies beside the description; NULL when it is not there. */
 static char *read_source(const char *t1_path, const char *kernel_file)
 {
@@ -36,7 +24,7 @@ static char *read_source(const char *t1_path, const char *kernel_file)
     const char *slash = strrchr(t1_path, '/');
     char *path = NULL, *text = NULL;
     size_t length;
-    if (!is_inside(kernel_file) ||
+    if (!source_is_inside(kernel_file) ||
         asprintf(&path, "%.*s%s", slash ? (int)(slash + 1 - t1_path) : 0, t1_path, kernel_file) < 0)
         return NULL;
     if (access(path, R_OK) == 0)
