@@ -48,7 +48,7 @@ static void find_error(const json_t *record, struct foreign_row *row)
         }
     }
     if (row->outcome != OUTCOME_OK) /* what our own files add to the four words */
-        outcome_from_word(foreign_text(record, "tunerd_outcome"), &row->outcome);
+        outcome_from_word(told_text(record, "tunerd_outcome"), &row->outcome);
 }
 
 static int read_record(struct foreign_reader *reader, const json_t *root, const json_t *names,
@@ -57,7 +57,7 @@ static int read_record(struct foreign_reader *reader, const json_t *root, const 
     struct foreign_row *row = foreign_row(reader, number);
     if (row == NULL)
         return -1;
-    row->device = foreign_text(root, "device_name");
+    row->device = told_text(root, "device_name");
     foreign_problem(row, json_object_get(root, "problem_size"));
     if (!json_is_object(record)) {
         foreign_refuse(row, "it is no object");
@@ -68,7 +68,7 @@ static int read_record(struct foreign_reader *reader, const json_t *root, const 
     find_error(record, row);
     row->time_ms = json_number_value(json_object_get(record, "time"));
     row->times = json_object_get(record, "times");
-    row->time_unix_ms = foreign_moment(foreign_text(record, "timestamp"));
+    row->time_unix_ms = foreign_moment(told_text(record, "timestamp"));
     return 0;
 }
 

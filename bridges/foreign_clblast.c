@@ -73,10 +73,10 @@ static void read_arch(const char *text, struct foreign_row *row)
 static void read_section_fields(const json_t *section, struct foreign_row *row)
 {
     static const char *const sizes[] = {"arg_m", "arg_n", "arg_k"};
-    row->device = foreign_text(section, "device");
+    row->device = told_text(section, "device");
     if (row->device[0] == '\0')
-        row->device = foreign_text(section, "clblast_device_name");
-    read_arch(foreign_text(section, "clblast_device_architecture"), row);
+        row->device = told_text(section, "clblast_device_name");
+    read_arch(told_text(section, "clblast_device_architecture"), row);
     row->precision = (int)integer_of(json_object_get(section, "precision"));
     for (size_t i = 0; i < FOREIGN_DIMS; i++) {
         int64_t size = integer_of(json_object_get(section, sizes[i]));
@@ -106,12 +106,12 @@ static int read_result(struct foreign_reader *reader, const json_t *section, con
 /* "xgemm_1" is the second half of the tuning of "xgemm". */
 static bool is_of_kernel(const json_t *section, const json_t *result, const char *kernel)
 {
-    const char *family = foreign_text(section, "kernel_family");
+    const char *family = told_text(section, "kernel_family");
     size_t length = strlen(kernel);
     bool is_family = strncasecmp(family, kernel, length) == 0 &&
                      (family[length] == '\0' || family[length] == '_');
-    return is_family || strcasecmp(foreign_text(section, "kernel"), kernel) == 0 ||
-           strcasecmp(foreign_text(result, "kernel"), kernel) == 0;
+    return is_family || strcasecmp(told_text(section, "kernel"), kernel) == 0 ||
+           strcasecmp(told_text(result, "kernel"), kernel) == 0;
 }
 
 /* The kernels of a file, if there are several, as a sentence's end; *count of them. */
@@ -121,7 +121,7 @@ static void list_kernels(const json_t *sections, char *list, size_t room, size_t
     size_t i, used = 0;
     list[0] = '\0';
     json_array_foreach (sections, i, section) {
-        const char *family = foreign_text(section, "kernel_family");
+        const char *family = told_text(section, "kernel_family");
         if (family[0] == '\0' || json_object_get(seen, family) != NULL)
             continue;
         json_object_set_new(seen, family, json_true());

@@ -3,6 +3,7 @@
 #define TUNE_BRIDGES_FOREIGN_INTERNAL_H
 
 #include "foreign.h"
+#include "told.h"
 
 struct foreign_reader {
     struct foreign_file *file;
@@ -27,8 +28,6 @@ void foreign_refuse(struct foreign_row *row, const char *format, ...)
 void foreign_warn(struct foreign_file *file, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A borrowed text, "" when there is none. */
-const char *foreign_text(const json_t *object, const char *key);
 /* "2023-12-22 09:54:05.502007+00:00" or with a T; 0 when it is no such moment. */
 int64_t foreign_moment(const char *text);
 /* A problem size: an integer, or a list of up to three. */

@@ -72,21 +72,13 @@ void foreign_refuse(struct foreign_row *row, const char *format, ...)
 
 void foreign_warn(struct foreign_file *file, const char *format, ...)
 {
-    char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    told_warning(file->warnings, format, args);
     va_end(args);
-    json_array_append_new(file->warnings, json_string(text));
 }
 
 /* --- fields ----------------------------------------------------------------------------------- */
-
-const char *foreign_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
 
 /* The offset behind a moment, "+01:00", in seconds. */
 static int64_t offset_s(const char *text)

@@ -13,7 +13,7 @@ static double unit_of(const json_t *root)
         double ms;
     } units[] = {{"", 1}, {"milliseconds", 1}, {"miliseconds", 1}, {"seconds", 1e3},
         {"microseconds", 1e-3}, {"nanoseconds", 1e-6}};
-    const char *unit = foreign_text(json_object_get(root, "metadata"), "timeunit");
+    const char *unit = told_text(json_object_get(root, "metadata"), "timeunit");
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (strcasecmp(units[i].word, unit) == 0)
             return units[i].ms;
@@ -44,7 +44,7 @@ static void read_measurements(const json_t *result, struct foreign_row *row)
     size_t i;
     json_array_foreach (list, i, measurement) {
         const json_t *value = json_object_get(measurement, "value");
-        if (strcmp(foreign_text(measurement, "name"), "time") != 0)
+        if (strcmp(told_text(measurement, "name"), "time") != 0)
             continue;
         row->time_ms = json_number_value(value);
         if (json_is_string(value) && foreign_error(json_string_value(value), &row->outcome))
@@ -55,12 +55,12 @@ static void read_measurements(const json_t *result, struct foreign_row *row)
 static void read_result(const json_t *root, const json_t *result, struct foreign_row *row)
 {
     const json_t *metadata = json_object_get(root, "metadata");
-    const char *invalidity = foreign_text(result, "invalidity");
+    const char *invalidity = told_text(result, "invalidity");
     enum outcome outcome = OUTCOME_OK;
     row->config = json_object_get(result, "configuration");
-    row->device = foreign_text(metadata, "device");
+    row->device = told_text(metadata, "device");
     row->unit_ms = unit_of(root);
-    strncpy(row->arch, foreign_text(metadata, "arch"), sizeof row->arch - 1);
+    strncpy(row->arch, told_text(metadata, "arch"), sizeof row->arch - 1);
     if (!json_is_object(row->config)) {
         foreign_refuse(row, "it has no configuration");
         return;
@@ -71,7 +71,7 @@ static void read_result(const json_t *root, const json_t *result, struct foreign
     if (outcome != OUTCOME_OK) /* it says more than the four words of errors */
         row->outcome = outcome;
     row->times = json_object_get(json_object_get(result, "times"), "runtimes");
-    row->time_unix_ms = foreign_moment(foreign_text(result, "timestamp"));
+    row->time_unix_ms = foreign_moment(told_text(result, "timestamp"));
 }
 
 int foreign_read_t4(struct foreign_reader *reader)
@@ -79,7 +79,7 @@ int foreign_read_t4(struct foreign_reader *reader)
     json_t *root = reader->file->content = foreign_parse(reader->text, reader->length, reader->err),
            *result;
     const json_t *results = json_object_get(root, "results");
-    const char *version = foreign_text(root, "schema_version");
+    const char *version = told_text(root, "schema_version");
     size_t i;
     if (root == NULL)
         return -1;
@@ -93,7 +93,7 @@ int foreign_read_t4(struct foreign_reader *reader)
         return tune_fail(reader->err, TUNE_EINVAL,
             "the results' timeunit is \"%.20s\"; seconds, milliseconds, microseconds and "
             "nanoseconds are read here",
-            foreign_text(json_object_get(root, "metadata"), "timeunit"));
+            told_text(json_object_get(root, "metadata"), "timeunit"));
     json_array_foreach (results, i, result) {
         struct foreign_row *row = foreign_row(reader, i + 1);
         if (row == NULL)

@@ -11,7 +11,7 @@ static int read_header(
 {
     struct tune_error why = {0};
     json_t *header = proto_parse(line, length, &why);
-    const char *version = foreign_text(header, "version");
+    const char *version = told_text(header, "version");
     *names = json_incref(json_object_get(header, "tunable_parameters"));
     int status = 0;
     if (!json_is_array(*names))
@@ -20,10 +20,10 @@ static int read_header(
     else if (strcmp(version, "1.0") != 0)
         status = tune_fail(reader->err, TUNE_EVERSION,
             "wisdom of version \"%.20s\"; version 1.0 is read here", version);
-    else if (strcmp(foreign_text(header, "objective"), "time") != 0)
+    else if (strcmp(told_text(header, "objective"), "time") != 0)
         status = tune_fail(reader->err, TUNE_EINVAL,
             "the file's objective is \"%.20s\"; only times are read",
-            foreign_text(header, "objective"));
+            told_text(header, "objective"));
     json_decref(header);
     return status;
 }
@@ -50,8 +50,8 @@ static void read_record(const json_t *record, const json_t *names, struct foreig
     json_int_t capability = json_integer_value(json_object_get(environment, "compute_capability"));
     read_config(record, names, row);
     row->time_ms = json_number_value(json_object_get(record, "time"));
-    row->device = foreign_text(environment, "device_name");
-    row->time_unix_ms = foreign_moment(foreign_text(environment, "date"));
+    row->device = told_text(environment, "device_name");
+    row->time_unix_ms = foreign_moment(told_text(environment, "date"));
     if (capability > 0 && capability < 1000)
         snprintf(row->arch, sizeof row->arch, "sm_%d", (int)capability);
     foreign_problem(row, json_object_get(record, "problem_size"));

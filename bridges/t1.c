@@ -17,20 +17,12 @@
 
 void t1_warn(struct t1_reader *reader, const char *format, ...)
 {
-    char text[512];
     va_list args;
     if (reader->is_quiet)
         return;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    told_warning(reader->warnings, format, args);
     va_end(args);
-    json_array_append_new(reader->warnings, json_string(text));
-}
-
-const char *t1_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
 }
 
 void t1_identifier(const char *text, const char *prefix, char *out)
@@ -129,7 +121,7 @@ static int read_values(struct t1_reader *reader, struct t1_param *param, const j
 {
     struct tune_error why = {0};
     struct python_value list;
-    const char *text = t1_text(object, "Values");
+    const char *text = told_text(object, "Values");
     param->python = python_parse(text, &why);
     if (param->python == NULL || python_eval(param->python, NULL, 0, &list, &why))
         return tune_fail(
@@ -138,7 +130,7 @@ static int read_values(struct t1_reader *reader, struct t1_param *param, const j
     if (take_values(
             reader, param, is_list ? list.items : &list, is_list ? (size_t)list.integer : 1))
         return -1;
-    param->is_integer = are_integers(param, t1_text(object, "Type"));
+    param->is_integer = are_integers(param, told_text(object, "Type"));
     for (size_t i = 0; i < param->count; i++) {
         if (!param->is_integer && name_value(reader, param, i))
             return -1;
@@ -217,7 +209,7 @@ static int read_params(struct t1_reader *reader)
     for (size_t i = 0; i < count; i++) {
         const json_t *object = json_array_get(list, i);
         struct t1_param *param = &reader->params[reader->param_count++];
-        param->name = t1_text(object, "Name");
+        param->name = told_text(object, "Name");
         if (read_values(reader, param, object))
             return -1;
         read_default(reader, param, object);
@@ -258,7 +250,7 @@ static int read_conditions(struct t1_reader *reader)
             MANIFEST_MAX_ITEMS);
     json_array_foreach (conditions, i, condition) {
         const char *text = json_is_string(condition) ? json_string_value(condition)
-                                                     : t1_text(condition, "Expression");
+                                                     : told_text(condition, "Expression");
         if (text[0] == '\0')
             return tune_fail(reader->err, TUNE_EINVAL, "condition %zu has no Expression", i + 1);
         if (read_condition(reader, text, constraints))
@@ -364,9 +356,9 @@ static char *kernel_name(const json_t *t1, const struct t1_options *options)
 {
     char name[MANIFEST_MAX_NAME + 1];
     const char *wanted =
-        options->name ? options->name : t1_text(json_object_get(t1, "General"), "BenchmarkName");
+        options->name ? options->name : told_text(json_object_get(t1, "General"), "BenchmarkName");
     if (wanted[0] == '\0')
-        wanted = t1_text(json_object_get(t1, "KernelSpecification"), "KernelName");
+        wanted = told_text(json_object_get(t1, "KernelSpecification"), "KernelName");
     t1_identifier(wanted, "t1_", name);
     for (char *at = name; *at != '\0'; at++)
         *at = (char)tolower((unsigned char)*at);
@@ -420,7 +412,7 @@ json_t *t1_parse(const char *text, size_t length, struct tune_error *err)
 
 const char *t1_kernel_file(const json_t *t1)
 {
-    return t1_text(json_object_get(t1, "KernelSpecification"), "KernelFile");
+    return told_text(json_object_get(t1, "KernelSpecification"), "KernelFile");
 }
 
 static json_t *frame(const struct t1_reader *reader, const struct t1_plugin *plugin)
@@ -429,7 +421,7 @@ static json_t *frame(const struct t1_reader *reader, const struct t1_plugin *plu
     snprintf(summary, sizeof summary,
         "%.100s of %.100s; checked against itself in its default configuration, which proves that "
         "configurations agree, not that they are right",
-        t1_text(reader->kernel, "KernelName"), reader->options->file);
+        told_text(reader->kernel, "KernelName"), reader->options->file);
     return json_pack("{s:i, s:s, s:s, s:s, s:[], s:[], s:[], s:[], s:[], s:{}}", "tunerd",
         MANIFEST_VERSION, "name", plugin->name, "summary", summary, "source", plugin->source_name,
         "dims", "shapes", "dtypes", "params", "constraints", "default");

@@ -4,6 +4,7 @@
 
 #include "python_expr.h"
 #include "t1.h"
+#include "told.h"
 
 #define T1_DIMS 3
 
@@ -31,8 +32,6 @@ struct t1_reader {
 
 void t1_warn(struct t1_reader *reader, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Borrowed text of a member, "" when it is absent or no text. */
-const char *t1_text(const json_t *object, const char *key);
 /* A C identifier made of any text, in out[MANIFEST_MAX_NAME + 1]. */
 void t1_identifier(const char *text, const char *prefix, char *out);
 

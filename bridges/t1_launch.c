@@ -198,7 +198,7 @@ static char *global_grid(
     struct t1_reader *reader, const struct names *names, int axis, const char *block)
 {
     char *size = size_of(reader, names, axis_of(reader, "GlobalSize", axis), "GlobalSize");
-    bool is_blocks = strcmp(t1_text(reader->kernel, "GlobalSizeType"), "CUDA") == 0;
+    bool is_blocks = strcmp(told_text(reader->kernel, "GlobalSizeType"), "CUDA") == 0;
     return ceiling(size ? size : strdup("1"), is_blocks ? NULL : strdup(block));
 }
 
@@ -243,7 +243,7 @@ static json_t *launch_json(
                 : json_pack("{s:s, s:I}", "scalar", args[i].dtype, "value", integer_of(fill)));
     }
     json_int_t shared = json_integer_value(json_object_get(reader->kernel, "SharedMemory"));
-    return json_pack("{s:s, s:o, s:o, s:I, s:o}", "entry", t1_text(reader->kernel, "KernelName"),
+    return json_pack("{s:s, s:o, s:o, s:I, s:o}", "entry", told_text(reader->kernel, "KernelName"),
         "grid", grid, "block", block, "shared_bytes", shared > 0 ? shared : (json_int_t)0, "args",
         list);
 }
@@ -281,16 +281,16 @@ static int read_argument(struct t1_reader *reader, const json_t *json, size_t nu
     const struct names *names, struct argument *argument)
 {
     char fallback[32];
-    const char *name = t1_text(json, "Name"), *access = t1_text(json, "AccessType");
-    const char *memory = t1_text(json, "MemoryType");
+    const char *name = told_text(json, "Name"), *access = told_text(json, "AccessType");
+    const char *memory = told_text(json, "MemoryType");
     snprintf(fallback, sizeof fallback, "arg%zu", number + 1);
     *argument = (struct argument){.json = json, .is_passed = true};
     t1_identifier(name[0] != '\0' ? name : fallback, "arg_", argument->name);
-    argument->dtype = dtype_of(t1_text(json, "Type"), &argument->per_element);
+    argument->dtype = dtype_of(told_text(json, "Type"), &argument->per_element);
     argument->is_vector = strcmp(memory, "Scalar") != 0;
     if (argument->dtype == NULL || (!argument->is_vector && strcmp(argument->dtype, "f16") == 0)) {
         t1_warn(reader, "argument %s: its type \"%s\" is none that can be passed; int32 is written",
-            argument->name, t1_text(json, "Type"));
+            argument->name, told_text(json, "Type"));
         argument->dtype = "i32";
         argument->per_element = 1;
     }
@@ -316,7 +316,7 @@ static int read_argument(struct t1_reader *reader, const json_t *json, size_t nu
 /* What it is filled with, as a manifest says it. */
 static json_t *fill_json(struct t1_reader *reader, const struct argument *argument)
 {
-    const char *type = t1_text(argument->json, "FillType");
+    const char *type = told_text(argument->json, "FillType");
     const json_t *value = json_object_get(argument->json, "FillValue");
     if (strcmp(type, "Random") == 0)
         return json_string(argument->dtype[0] == 'f' ? "uniform" : "small_int");
@@ -340,17 +340,17 @@ static json_t *buffer_json(
     json_object_set_new(buffer, "role", json_string(argument->is_output ? "out" : "in"));
     if (!argument->is_output)
         json_object_set_new(buffer, "fill", fill_json(reader, argument));
-    else if (strncmp(t1_text(argument->json, "AccessType"), "ReadW", 5) == 0)
+    else if (strncmp(told_text(argument->json, "AccessType"), "ReadW", 5) == 0)
         json_object_set_new(buffer, "zero_before", json_true());
     return buffer;
 }
 
 static void warn_of_content(struct t1_reader *reader, const struct argument *argument)
 {
-    const char *fill = t1_text(argument->json, "FillType");
+    const char *fill = told_text(argument->json, "FillType");
     bool is_zero = json_number_value(json_object_get(argument->json, "FillValue")) == 0 &&
                    strcmp(fill, "Random") != 0;
-    if (strncmp(t1_text(argument->json, "AccessType"), "ReadW", 5) == 0 && !is_zero)
+    if (strncmp(told_text(argument->json, "AccessType"), "ReadW", 5) == 0 && !is_zero)
         t1_warn(reader,
             "argument %s is read and written: it starts at 0 here, not as the description fills it",
             argument->name);
@@ -367,7 +367,7 @@ static const json_t *validation_of(const struct t1_reader *reader, const char *n
     const json_t *list = json_object_get(reader->kernel, "ReferenceArguments"), *item;
     size_t i;
     json_array_foreach ((json_t *)list, i, item) {
-        if (strcmp(t1_text(item, "TargetName"), name) == 0)
+        if (strcmp(told_text(item, "TargetName"), name) == 0)
             return item;
     }
     return NULL;
@@ -375,9 +375,9 @@ static const json_t *validation_of(const struct t1_reader *reader, const char *n
 
 static json_t *check_json(struct t1_reader *reader, const struct argument *argument)
 {
-    const json_t *validation = validation_of(reader, t1_text(argument->json, "Name"));
+    const json_t *validation = validation_of(reader, told_text(argument->json, "Name"));
     const json_t *given = json_object_get(validation, "ValidationThreshold");
-    const char *method = t1_text(validation, "ValidationMethod");
+    const char *method = told_text(validation, "ValidationMethod");
     double threshold = json_is_number(given) ? json_number_value(given) : RELATIVE_DEFAULT;
     bool is_relative = method[0] == '\0' || strcmp(method, "SideBySideRelativeComparison") == 0;
     char reference[MANIFEST_MAX_NAME + 8], derivation[256];
@@ -407,8 +407,8 @@ static json_t *check_json(struct t1_reader *reader, const struct argument *argum
 
 static bool is_constant(const struct argument *argument)
 {
-    return strcmp(t1_text(argument->json, "MemType"), "Constant") == 0 ||
-           strcmp(t1_text(argument->json, "MemoryType"), "Symbol") == 0;
+    return strcmp(told_text(argument->json, "MemType"), "Constant") == 0 ||
+           strcmp(told_text(argument->json, "MemoryType"), "Symbol") == 0;
 }
 
 /* Arguments that the kernel reads from constant memory are not passed. */
@@ -440,8 +440,8 @@ static bool fits(const struct signature *signature, const struct argument *args,
 /* Two names for one benchmark are a sign that the arguments were copied from another. */
 void t1_compare_names(struct t1_reader *reader, const json_t *general)
 {
-    const char *a = t1_text(general, "BenchmarkName");
-    const char *b = t1_text(reader->kernel, "BenchmarkName");
+    const char *a = told_text(general, "BenchmarkName");
+    const char *b = told_text(reader->kernel, "BenchmarkName");
     size_t length = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
     if (a[0] != '\0' && b[0] != '\0' && strncasecmp(a, b, length) != 0)
         t1_warn(reader,
@@ -452,7 +452,7 @@ void t1_compare_names(struct t1_reader *reader, const json_t *general)
 
 static void match_signature(struct t1_reader *reader, struct argument *args, size_t count)
 {
-    const char *name = t1_text(reader->kernel, "KernelName");
+    const char *name = told_text(reader->kernel, "KernelName");
     struct signature signature;
     if (reader->options->source == NULL) {
         leave_constants(reader, args, count);
@@ -533,7 +533,7 @@ static void fix_problem(struct t1_reader *reader, const struct argument *args, s
 static void warn_of_options(struct t1_reader *reader)
 {
     const json_t *list = json_object_get(reader->kernel, "CompilerOptions"), *item;
-    const char *language = t1_text(reader->kernel, "Language");
+    const char *language = told_text(reader->kernel, "Language");
     size_t i;
     json_array_foreach ((json_t *)list, i, item) {
         const char *option = json_is_string(item) ? json_string_value(item) : "";

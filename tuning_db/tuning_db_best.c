@@ -287,17 +287,11 @@ int tuning_db_walk_best_samples(struct tuning_db *db, const struct record_key *k
     int (*on_sample)(const struct sample *sample, void *context), void *context,
     struct tune_error *err)
 {
-    struct record_hash hash = {{0}};
+    struct record_hash hash;
     struct reduction reduction = {.on_sample = on_sample, .context = context};
-    if (key != NULL)
-        hash = record_key_hash(key);
-    struct walk walk = {.db = db,
-        .table = TABLE_SAMPLES,
-        .prefix = hash.bytes,
-        .prefix_bytes = key == NULL ? 0 : HASH_BYTES,
-        .on_row = on_sample_row,
-        .want = key,
-        .context = &reduction};
+    struct walk walk = samples_walk(db, key, &hash);
+    walk.on_row = on_sample_row;
+    walk.context = &reduction;
     int status = walk_rows(&walk, err);
     if (status == 0 && !reduction.is_stopped && !reduction.has_no_memory)
         give_reduced(&reduction);
@@ -358,15 +352,11 @@ int tuning_db_walk_best_among(struct tuning_db *db, const struct record_key *key
     bool (*is_valid)(const char *config, void *context),
     int (*on_best)(const struct best *best, void *context), void *context, struct tune_error *err)
 {
-    struct record_hash hash = record_key_hash(key);
+    struct record_hash hash;
     struct among among = {.is_valid = is_valid, .on_best = on_best, .context = context};
-    struct walk walk = {.db = db,
-        .table = TABLE_SAMPLES,
-        .prefix = hash.bytes,
-        .prefix_bytes = HASH_BYTES,
-        .on_row = on_among_row,
-        .want = key,
-        .context = &among};
+    struct walk walk = samples_walk(db, key, &hash);
+    walk.on_row = on_among_row;
+    walk.context = &among;
     int status = walk_rows(&walk, err);
     if (status == 0 && !among.has_no_memory && !give_among(&among))
         base_give(db->base, key, on_best, context);

@@ -217,6 +217,10 @@ struct walk {
 
 /* Calls on_row for each row until it says stop. */
 int walk_rows(struct walk *walk, struct tune_error *err);
+/* Over the samples of a key, or over all with NULL; what is done with a row is to be set. The hash
+ * is filled, and borrowed by the walk. */
+struct walk samples_walk(
+    struct tuning_db *db, const struct record_key *key, struct record_hash *hash);
 /* Reports a row that does not decode. */
 void note_row(const struct walk *walk, const struct row *row, const struct tune_error *why);
 /* 0, or -1 for a damaged row or one that does not belong to its key. */

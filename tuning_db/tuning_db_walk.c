@@ -256,21 +256,27 @@ static int on_sample_row(struct walk *walk, const struct row *row)
     return status;
 }
 
+struct walk samples_walk(
+    struct tuning_db *db, const struct record_key *key, struct record_hash *hash)
+{
+    if (key != NULL)
+        *hash = record_key_hash(key);
+    return (struct walk){.db = db,
+        .table = TABLE_SAMPLES,
+        .prefix = hash->bytes,
+        .prefix_bytes = key == NULL ? 0 : HASH_BYTES,
+        .want = key};
+}
+
 int tuning_db_walk_samples(struct tuning_db *db, const struct record_key *key,
     int (*on_sample)(const struct sample *sample, void *context), void *context,
     struct tune_error *err)
 {
-    struct record_hash hash = {{0}};
-    if (key != NULL)
-        hash = record_key_hash(key);
-    struct walk walk = {.db = db,
-        .table = TABLE_SAMPLES,
-        .prefix = hash.bytes,
-        .prefix_bytes = key == NULL ? 0 : HASH_BYTES,
-        .on_row = on_sample_row,
-        .want = key,
-        .on_sample = on_sample,
-        .context = context};
+    struct record_hash hash;
+    struct walk walk = samples_walk(db, key, &hash);
+    walk.on_row = on_sample_row;
+    walk.on_sample = on_sample;
+    walk.context = context;
     return walk_rows(&walk, err);
 }
 

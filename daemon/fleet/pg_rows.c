@@ -50,6 +50,20 @@ static void tell_rows(const PGresult *result,
     }
 }
 
+/* A question for rows; takes what the parameters hold. */
+static int ask_rows(struct engine *engine, const char *question, struct pg_params *params,
+    void (*on_row)(const struct engine_row *row, void *context), void *context,
+    struct tune_error *err)
+{
+    PGresult *result = pg_call(engine, question, params, 5, err);
+    pg_params_finish(params);
+    if (result == NULL)
+        return -1;
+    tell_rows(result, on_row, context);
+    PQclear(result);
+    return 0;
+}
+
 static int read_head(struct engine *engine, uint64_t *head, struct tune_error *err)
 {
     PGresult *result = pg_call(engine, "SELECT seq FROM tunerd.head", NULL, 1, err);
@@ -77,16 +91,10 @@ int pg_changes_since(struct engine *engine, uint64_t seq, size_t limit,
     pg_add_int(&params, (int64_t)limit);
     pg_add_text(&params, engine->node);
     pg_add_int(&params, (int64_t)*head);
-    PGresult *result = pg_call(engine,
+    return ask_rows(engine,
         "SELECT id, rank, hash, CASE WHEN node <> $3 THEN " LINE " END, seq FROM tunerd.sample"
         " WHERE seq > $1 AND seq <= $4 ORDER BY seq LIMIT $2",
-        &params, 5, err);
-    pg_params_finish(&params);
-    if (result == NULL)
-        return -1;
-    tell_rows(result, on_change, context);
-    PQclear(result);
-    return 0;
+        &params, on_change, context, err);
 }
 
 int pg_digest(
@@ -116,17 +124,11 @@ int pg_list_bucket(struct engine *engine, unsigned bucket,
     pg_add_bytes(&params, &first, 1);
     if (bucket < 255)
         pg_add_bytes(&params, &after, 1);
-    PGresult *result = pg_call(engine,
+    return ask_rows(engine,
         bucket < 255 ? "SELECT id, rank, hash, NULL::text, seq FROM tunerd.sample"
                        " WHERE id >= $1 AND id < $2"
                      : "SELECT id, rank, hash, NULL::text, seq FROM tunerd.sample WHERE id >= $1",
-        &params, 5, err);
-    pg_params_finish(&params);
-    if (result == NULL)
-        return -1;
-    tell_rows(result, on_row, context);
-    PQclear(result);
-    return 0;
+        &params, on_row, context, err);
 }
 
 int pg_fetch(struct engine *engine, const uint8_t (*ids)[ENGINE_ID_BYTES], size_t count,
@@ -137,15 +139,9 @@ int pg_fetch(struct engine *engine, const uint8_t (*ids)[ENGINE_ID_BYTES], size_
     pg_add_array(&params, PG_ARRAY_BYTES, count);
     for (size_t i = 0; i < count; i++)
         pg_element_bytes(&params, ids[i], ENGINE_ID_BYTES);
-    PGresult *result = pg_call(engine,
-        "SELECT id, rank, hash, " LINE ", seq FROM tunerd.sample WHERE id = ANY ($1)", &params, 5,
-        err);
-    pg_params_finish(&params);
-    if (result == NULL)
-        return -1;
-    tell_rows(result, on_row, context);
-    PQclear(result);
-    return 0;
+    return ask_rows(engine,
+        "SELECT id, rank, hash, " LINE ", seq FROM tunerd.sample WHERE id = ANY ($1)", &params,
+        on_row, context, err);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */

@@ -1,5 +1,7 @@
 #include "tuning_db/record.h"
 
+#include "rows.h"
+
 #include <stdarg.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -15,44 +17,17 @@ static const float some_ns[] = {1.5f, 2.25f, 1e9f};
 
 static struct sample full_sample(void)
 {
-    return (struct sample){.key = {"gemm", "fp", "M=1", "f32", "sm_90", "cold"},
-        .config = "BM=64",
-        .gpu_uuid = "GPU-1",
-        .run = "7/search",
-        .outcome = OUTCOME_WRONG_RESULT,
-        .is_final = true,
-        .is_confirmed = true,
-        .is_default = true,
-        .is_refused = true,
-        .attempts = 2,
-        .method = "graph",
-        .median_ns = 10.5,
-        .lo_ns = 10.25,
-        .hi_ns = 10.75,
-        .sample_count = 3,
-        .samples_ns = some_ns,
-        .registers = 128,
-        .spill_bytes = 16,
-        .static_shared_bytes = 1024,
-        .dynamic_shared_bytes = 49152,
-        .same_as = "BM=32",
-        .detail = "12 of 64 values differ, Zeile \xC3\xBC",
-        .log_id = "00112233445566778899aabbccddeeff",
-        .gpu_name = "NVIDIA H200",
-        .host = "node-1",
-        .nvrtc = "13.0",
-        .method_note = "note",
-        .driver = 13000,
-        .sms = 132,
-        .via_ptx = true,
-        .time_unix_ms = -5,
-        .sm_clock_mhz = 1980,
-        .memory_clock_mhz = 3201,
-        .temperature_c = 40,
-        .throttle_reasons = UINT64_MAX,
-        .seed = 0x123456789abcdef0u,
-        .max_error = 0.125,
-        .extra = "{\"later\":1}"};
+    struct sample sample = full_row();
+    sample.key = (struct record_key){"gemm", "fp", "M=1", "f32", "sm_90", "cold"};
+    sample.config = "BM=64";
+    sample.outcome = OUTCOME_WRONG_RESULT;
+    sample.hi_ns = 10.75;
+    sample.samples_ns = some_ns;
+    sample.same_as = "BM=32";
+    sample.detail = "12 of 64 values differ, Zeile \xC3\xBC";
+    sample.max_error = 0.125;
+    sample.extra = "{\"later\":1}";
+    return sample;
 }
 
 static struct best full_best(void)
