@@ -161,7 +161,7 @@ static char *merge(struct condition *c, size_t at, char *const *texts, size_t co
 static char *table(struct condition *c, size_t at)
 {
     static char yes[] = "1", no[] = "0";
-    char *texts[MANIFEST_MAX_VALUES];
+    char *texts[MANIFEST_MAX_VALUES] = {NULL};
     if (at == c->used_count) {
         int truth = holds(c);
         return truth < 0 ? NULL : truth > 0 ? yes : no;
