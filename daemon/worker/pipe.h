@@ -8,6 +8,7 @@
  *                tune-worker devices [--cuda DIR]    a devices hello on the pipe, then exit
  *                tune-worker load --device UUID,... [--cuda DIR]
  *                                                    a load hello on the pipe, then exit
+ *                tune-worker trace [--cuda DIR]      DIR: the emulator's folder
  *                tune-worker probe [--cuda DIR]      one line of JSON on standard output, exit
  *
  * compile hello: {"hello":"compile","pipe":1,"pid","nvrtc":"13.0","nvrtc_path","include":DIR|null,
@@ -22,6 +23,8 @@
  * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
  *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying
  *                again later may help; then the process ends.
+ *
+ * trace hello:   {"hello":"trace","pipe":1,"pid"} or with "error", and the process ends.
  *
  * Requests carry "id"; answers repeat it.
  *
@@ -63,6 +66,20 @@
  *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns",
  *     the resources, "max_error"}],"clocks"}
  *   -> {"id","candidate":INDEX, and the fields of a failure}
+ *
+ * {"id","op":"limits","image":BASE64 (image of kernels_src/limits.cu),"names":{...}}
+ *   What the device reaches, measured: a copy within its memory (bytes read plus bytes written) and
+ *   f32 multiply-adds that nothing else slows. Needs no session and leaves one as it is.
+ *   -> {"id","outcome":"ok","dram_bytes_per_s":x,"flops_f32":x,"clocks"}
+ *   -> {"id", the fields of a failure}
+ *
+ * {"id","op":"trace","compile":{the fields of a compile request but id, op and arch},
+ *  "harness":{the same, of kernels_src/harness.cu},"buffers":[plan_buffers],
+ *  "launches":[plan_launches],"widths":[...] (tests/emulator/trace.h),"seed":N,"blocks":N}
+ *   Runs some blocks of the kernel on the emulator and tells what they access. One request per
+ *   process.
+ *   -> {"id","ok":true,"launches":[tests/emulator/trace.h],"trace_ms"}
+ *   -> {"id","ok":false,"error":"sentence","log"}
  *
  * The fields of a failure: "outcome":WORD (tuning_db/record.h), "error":"sentence", "code" (the
  * driver's number, 0: not from the driver), "blame":"candidate"|"device", "retry": true when the
