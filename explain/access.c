@@ -1,8 +1,6 @@
 /* See access.h. */
 #include "access.h"
 
-#include <stdbool.h>
-
 #define WIDEST_BYTES 16
 /* A lane's 16 bytes touch two sectors when they are not aligned. */
 #define SECTORS_MAX (ACCESS_LANES * 2)
@@ -70,11 +68,31 @@ static uint32_t part_degree(
     return degree;
 }
 
+/* Whether each active lane asks for the same as the lane whose number differs by `bit`. */
+static bool is_paired(const struct access *access, uint32_t bit)
+{
+    for (uint32_t lane = 0; lane < ACCESS_LANES; lane++)
+        if (is_active(access, lane) && is_active(access, lane ^ bit) &&
+            access->address[lane] != access->address[lane ^ bit])
+            return false;
+    return true;
+}
+
+/* How many lanes are served together. */
+static uint32_t part_lanes(const struct access *access)
+{
+    uint32_t bytes = lane_bytes(access);
+    if (bytes <= 4)
+        return ACCESS_LANES;
+    uint32_t lanes = bytes <= 8 ? ACCESS_LANES / 2 : ACCESS_LANES / 4;
+    bool is_joined = !access->is_store && (is_paired(access, 1) || is_paired(access, 2));
+    return is_joined ? 2 * lanes : lanes;
+}
+
 struct access_banks access_banks(const struct access *access)
 {
     struct access_banks banks = {0};
-    uint32_t bytes = lane_bytes(access);
-    uint32_t lanes = bytes <= 4 ? 32 : bytes <= 8 ? 16 : 8; /* of a part */
+    uint32_t bytes = lane_bytes(access), lanes = part_lanes(access);
     for (uint32_t piece = 0; piece < access->bytes; piece += WIDEST_BYTES)
         for (uint32_t from = 0; from < ACCESS_LANES; from += lanes) {
             uint32_t degree = part_degree(access, piece, from, from + lanes, bytes);

@@ -14,6 +14,7 @@
 #ifndef TUNE_EXPLAIN_ACCESS_H
 #define TUNE_EXPLAIN_ACCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ACCESS_LANES 32
@@ -24,6 +25,7 @@
 /* One instruction of one warp. */
 struct access {
     uint32_t active; /* bit per lane that takes part */
+    bool is_store;   /* stores are never served in larger parts */
     uint32_t bytes;  /* per lane: 1, 2, 4, 8 or 16; more are taken as several of 16 */
     uint64_t address[ACCESS_LANES]; /* of the active lanes */
 };
@@ -32,7 +34,7 @@ struct access {
 uint32_t access_sectors(const struct access *access);
 
 struct access_banks {
-    uint32_t degree;     /* of the worst half or quarter warp: 1 is free of conflicts */
+    uint32_t degree;     /* of the worst part: 1 is free of conflicts */
     uint32_t wavefronts; /* passes over the banks: the sum of the degrees of all parts */
     uint32_t parts;      /* parts with an active lane: the passes of an access without conflicts */
 };

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "h200_wavefronts.h"
+
 #define BASE 0x10000
 
 static struct access strided(uint64_t base, uint64_t stride_bytes, uint32_t bytes)
@@ -106,6 +108,31 @@ static void wide_accesses_are_counted_per_half_and_quarter_warp(void **state)
     assert_int_equal(banks(128 + 16, 16).degree, 1);
 }
 
+/* Pairs of lanes with one address, and what a store makes of the same. */
+static void loads_of_paired_lanes_are_served_together(void **state)
+{
+    (void)state;
+    struct access access = strided(BASE, 0, 16);
+    assert_int_equal(access_banks(&access).wavefronts, 2);
+    assert_int_equal(access_banks(&access).degree, 1);
+    access.is_store = true;
+    assert_int_equal(access_banks(&access).wavefronts, 4);
+}
+
+static void passes_are_those_that_were_counted_on_an_h200(void **state)
+{
+    (void)state;
+    size_t count = sizeof h200_wavefronts / sizeof h200_wavefronts[0];
+    for (size_t i = 0; i < count; i++) {
+        struct access access = {.active = UINT32_MAX, .bytes = h200_wavefronts[i].bytes};
+        for (uint32_t lane = 0; lane < ACCESS_LANES; lane++)
+            access.address[lane] = BASE + 4u * h200_wavefronts[i].word[lane];
+        assert_int_equal(access_banks(&access).wavefronts, h200_wavefronts[i].load);
+        access.is_store = true;
+        assert_int_equal(access_banks(&access).wavefronts, h200_wavefronts[i].store);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -115,6 +142,8 @@ int main(void)
         cmocka_unit_test(a_stride_of_words_conflicts_by_its_divisor_of_32),
         cmocka_unit_test(one_word_for_all_is_a_broadcast_and_no_conflict),
         cmocka_unit_test(wide_accesses_are_counted_per_half_and_quarter_warp),
+        cmocka_unit_test(loads_of_paired_lanes_are_served_together),
+        cmocka_unit_test(passes_are_those_that_were_counted_on_an_h200),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
