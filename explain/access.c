@@ -4,8 +4,8 @@
 #define WIDEST_BYTES 16
 /* A lane's 16 bytes touch two sectors when they are not aligned. */
 #define SECTORS_MAX (ACCESS_LANES * 2)
-#define WORDS_MAX                                                                                  \
-    (ACCESS_LANES * 2) /* of a part: 8 lanes of 16 bytes, 16 of 8, 32 of 4 unaligned */
+/* Of a part: 32 lanes of 8 bytes or 16 of 16, with one word more each where they are unaligned. */
+#define WORDS_MAX (ACCESS_LANES * 3)
 
 static bool is_active(const struct access *access, uint32_t lane)
 {
