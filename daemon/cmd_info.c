@@ -86,6 +86,7 @@ void cmd_devices(struct request *request)
         const char *state = sched_device_state(app->sched, i, &reason);
         json_t *json = device_to_json(device);
         json_object_set_new(json, "state", json_string(state));
+        json_object_set_new(json, "busy_s", json_real(sched_device_busy_s(app->sched, i)));
         if (reason[0] != '\0')
             json_object_set_new(json, "reason", json_string(reason));
         json_array_append_new(list, json);
@@ -115,25 +116,34 @@ static json_t *shipped_json(const struct shipped *shipped)
         (json_int_t)shipped->refused);
 }
 
+static json_t *workers_json(const struct sched *sched)
+{
+    size_t compile_workers, bench_workers, compile_queue;
+    uint64_t deaths;
+    struct sched_work work;
+    sched_counts(sched, &compile_workers, &bench_workers, &compile_queue, &deaths);
+    sched_work(sched, &work);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "compile",
+        (json_int_t)compile_workers, "bench", (json_int_t)bench_workers, "compile_queue",
+        (json_int_t)compile_queue, "deaths", (json_int_t)deaths, "compile_busy",
+        (json_int_t)work.compile_busy, "bench_busy", (json_int_t)work.bench_busy, "compile_busy_s",
+        work.compile_busy_s, "bench_busy_s", work.bench_busy_s);
+}
+
 void cmd_stats(struct request *request)
 {
     struct app *app = request->app;
-    size_t compile_workers, bench_workers, compile_queue;
-    uint64_t deaths;
-    sched_counts(app->sched, &compile_workers, &bench_workers, &compile_queue, &deaths);
     struct image_counts images = images_counts(app->images);
     const struct compiler_info *compiler = sched_compiler(app->sched);
     request_reply(request,
-        json_pack(
-            "{s:f, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
-            "s:s}, s:{s:I, s:I}, s:o, s:o, s:o, s:o}",
+        json_pack("{s:f, s:I, s:I, s:I, s:I, s:o, s:{s:I, s:I, s:I}, s:{s:s, s:s, s:s, "
+                  "s:s}, s:{s:I, s:I}, s:o, s:o, s:o, s:o}",
             "uptime_s", (double)(uv_hrtime() - app->started_ns) / 1e9, "clients",
             (json_int_t)server_client_count(app->server), "requests", (json_int_t)app->requests,
-            "jobs_active", (json_int_t)jobs_active_count(app->jobs), "workers", "compile",
-            (json_int_t)compile_workers, "bench", (json_int_t)bench_workers, "compile_queue",
-            (json_int_t)compile_queue, "deaths", (json_int_t)deaths, "images", "cache_hits",
-            (json_int_t)images.hits, "compiles", (json_int_t)images.compiles, "failures",
-            (json_int_t)images.failures, "compiler", "nvrtc", compiler->nvrtc, "path",
+            "jobs_active", (json_int_t)jobs_active_count(app->jobs), "jobs_queued",
+            (json_int_t)jobs_queued_count(app->jobs), "workers", workers_json(app->sched), "images",
+            "cache_hits", (json_int_t)images.hits, "compiles", (json_int_t)images.compiles,
+            "failures", (json_int_t)images.failures, "compiler", "nvrtc", compiler->nvrtc, "path",
             compiler->path, "include", compiler->include, "error", compiler->error, "memo", "hits",
             (json_int_t)memo_hits(app->memo), "bytes", (json_int_t)memo_bytes(app->memo),
             "database", database_json(app), "shipped", shipped_json(&app->shipped), "fleet",

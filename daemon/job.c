@@ -149,6 +149,7 @@ static void on_progress(const struct tuning_progress *progress, void *context)
         progress->best_ns > 0 ? json_real(progress->best_ns) : json_null());
     json_object_set_new(job->progress, "default_ns",
         progress->default_ns > 0 ? json_real(progress->default_ns) : json_null());
+    tuning_tell(job->tuning, job->progress);
     job->jobs->callbacks.on_event("progress", job->progress, job->id, job->jobs->callbacks.context);
 }
 
@@ -600,5 +601,13 @@ size_t jobs_active_count(const struct jobs *jobs)
     size_t count = 0;
     for (const struct job *job = jobs->first; job != NULL; job = job->next)
         count += job_is_active(job);
+    return count;
+}
+
+size_t jobs_queued_count(const struct jobs *jobs)
+{
+    size_t count = 0;
+    for (const struct job *job = jobs->first; job != NULL; job = job->next)
+        count += job->state == JOB_QUEUED;
     return count;
 }

@@ -90,5 +90,6 @@ bool jobs_is_active(const struct jobs *jobs, const char *job);
 /* Whether none of ours runs on it, nor, those in the background aside, waits for it. */
 bool jobs_leave_free(const struct jobs *jobs, size_t device);
 size_t jobs_active_count(const struct jobs *jobs);
+size_t jobs_queued_count(const struct jobs *jobs);
 
 #endif

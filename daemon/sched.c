@@ -313,6 +313,24 @@ void sched_counts(const struct sched *sched, size_t *compile_workers, size_t *be
     *worker_deaths = sched->worker_deaths;
 }
 
+void sched_work(const struct sched *sched, struct sched_work *work)
+{
+    *work = (struct sched_work){0};
+    for (unsigned i = 0; i < sched->options.compile_workers; i++) {
+        work->compile_busy += sched->compile_slots[i].task != NULL;
+        work->compile_busy_s += slot_busy_s(&sched->compile_slots[i]);
+    }
+    for (size_t i = 0; i < sched_device_count(sched); i++) {
+        work->bench_busy += sched->bench_slots[i].task != NULL;
+        work->bench_busy_s += slot_busy_s(&sched->bench_slots[i]);
+    }
+}
+
+double sched_device_busy_s(const struct sched *sched, size_t device)
+{
+    return slot_busy_s(&sched->bench_slots[device]);
+}
+
 /* --- stopping --------------------------------------------------------------------------------- */
 
 static void free_all(struct sched *sched)

@@ -106,6 +106,15 @@ void sched_revive(struct sched *sched, size_t device);
 void sched_counts(const struct sched *sched, size_t *compile_workers, size_t *bench_workers,
     size_t *compile_queue, uint64_t *worker_deaths);
 
+/* What the workers do: how many have a task now, and for how long they had one since the start,
+ * summed over them (the tasks at hand up to now). A bench worker that waits for its GPU counts. */
+struct sched_work {
+    size_t compile_busy, bench_busy;
+    double compile_busy_s, bench_busy_s;
+};
+void sched_work(const struct sched *sched, struct sched_work *work);
+double sched_device_busy_s(const struct sched *sched, size_t device);
+
 /* Ends all workers; on_stopped is called when all are gone and the scheduler is freed. */
 void sched_stop(struct sched *sched, void (*on_stopped)(void *context), void *context);
 

@@ -36,8 +36,9 @@ struct slot {
     enum slot_state state;
     struct worker *worker;
     struct task *task;
-    uint64_t request_id;     /* of what it was sent last */
-    unsigned start_failures; /* in a row, without one answer between them */
+    uint64_t request_id;             /* of what it was sent last */
+    uint64_t task_began_ns, busy_ns; /* of `task`; of all tasks before it */
+    unsigned start_failures;         /* in a row, without one answer between them */
     /* bench only */
     bool is_bench;
     size_t device;
@@ -91,6 +92,8 @@ void sched_set_text(char *to, size_t room, const char *text);
 void slot_init(struct sched *sched, struct slot *slot);
 void slot_start(struct slot *slot);
 void slot_run(struct slot *slot, struct task *task);
+/* The time in which it had a task, since the start. */
+double slot_busy_s(const struct slot *slot);
 /* What is wrong with a hello, or NULL; borrowed from it. */
 const char *sched_hello_error(const json_t *hello, const char *expected_role);
 

@@ -77,9 +77,26 @@ static void send_to_slot(struct slot *slot, json_t *request)
     worker_send(slot->worker, request, deadline_ms);
 }
 
+double slot_busy_s(const struct slot *slot)
+{
+    uint64_t current_ns = slot->task != NULL ? uv_hrtime() - slot->task_began_ns : 0;
+    return (double)(slot->busy_ns + current_ns) / 1e9;
+}
+
+/* The slot has no task any more. */
+static struct task *slot_take_task(struct slot *slot)
+{
+    struct task *task = slot->task;
+    if (task != NULL)
+        slot->busy_ns += uv_hrtime() - slot->task_began_ns;
+    slot->task = NULL;
+    return task;
+}
+
 void slot_run(struct slot *slot, struct task *task)
 {
     slot->task = task;
+    slot->task_began_ns = uv_hrtime();
     uv_timer_stop(&slot->timer);
     if (slot->is_bench && slot->session != task->session) {
         slot->state = SLOT_SETTING_UP;
@@ -208,7 +225,7 @@ static void take_answer(struct slot *slot, const json_t *answer)
         send_to_slot(slot, task->request);
         return;
     }
-    slot->task = NULL;
+    slot_take_task(slot);
     if (is_last) {
         slot->state = SLOT_ENDING;
         worker_stop(slot->worker); /* it ends by itself; this sets the limit */
@@ -289,10 +306,9 @@ static void on_slot_done(struct worker *worker, const struct worker_end *end, vo
     bool was_starting = slot->state == SLOT_STARTING;
     bool was_setting_up = slot->state == SLOT_SETTING_UP;
     bool was_expected = slot->state == SLOT_ENDING;
-    struct task *task = slot->task;
+    struct task *task = slot_take_task(slot);
     slot->state = SLOT_OFF;
     slot->worker = NULL;
-    slot->task = NULL;
     if (!was_expected) {
         sched->worker_deaths++;
         slot_failed(slot, was_starting, end->why);

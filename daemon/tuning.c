@@ -174,6 +174,7 @@ static void free_tuning(struct tuning *tuning)
 {
     for (size_t i = 0; i < tuning->candidate_count; i++) {
         candidate_drop_payload(tuning->candidates[i]);
+        free(tuning->candidates[i]->detail);
         free(tuning->candidates[i]);
     }
     free(tuning->candidates);

@@ -51,7 +51,8 @@
 #define TUNING_PRIOR_NEAR 1u   /* winners of near shapes and other architectures */
 #define TUNING_PRIOR_STATIC 2u /* the best by the static estimate */
 
-#define TUNING_BATCH_MAX 64 /* candidates that are given to another machine at a time */
+#define TUNING_RECENT_MAX 16 /* results that one progress tells of */
+#define TUNING_BATCH_MAX 64  /* candidates that are given to another machine at a time */
 #define TUNING_HELP_DEADLINE_MAX_MS                                                                \
     60000 /* what another machine may ask for each; a sweep with a longer one stays at home */
 
@@ -122,6 +123,12 @@ struct tuning_callbacks {
 
 struct tuning *tuning_start(const struct tuning_deps *deps, const struct tuning_spec *spec,
     const struct tuning_callbacks *callbacks);
+
+/* For watchers, into the params of a progress: "best_config" (null: none yet), "outcomes" (counts
+ * by word) and "recent", what was evaluated since this was asked last: the newest
+ * TUNING_RECENT_MAX, newest last, as {"config","outcome","median_ns","detail"}. Only from inside
+ * on_progress. */
+void tuning_tell(struct tuning *tuning, json_t *progress);
 
 /* "none", "near", "static" or "all" as bits. */
 int tuning_parse_prior(const char *word, unsigned *prior, struct tune_error *err);

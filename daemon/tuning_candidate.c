@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DETAIL_MAX 200 /* of a sentence for watchers; the row has more */
+
 /* --- queues ----------------------------------------------------------------------------------- */
 
 void candidate_queue_init(struct candidate_queue *queue)
@@ -155,6 +157,28 @@ void tuning_report(struct tuning *tuning, const char *phase)
     tuning->callbacks.on_progress(&progress, tuning->callbacks.context);
 }
 
+static void forget_detail(struct candidate *candidate)
+{
+    free(candidate->detail);
+    candidate->detail = NULL;
+}
+
+static void keep_recent(struct candidate *candidate)
+{
+    struct tuning *tuning = candidate->tuning;
+    struct candidate **place = &tuning->recent[tuning->recent_count++ % TUNING_RECENT_MAX];
+    if (tuning->recent_count > TUNING_RECENT_MAX)
+        forget_detail(*place);
+    *place = candidate;
+}
+
+void tuning_forget_recent(struct tuning *tuning)
+{
+    for (size_t i = 0; i < TUNING_RECENT_MAX && i < tuning->recent_count; i++)
+        forget_detail(tuning->recent[i]);
+    tuning->recent_count = 0;
+}
+
 /* The candidate's result is durable (or was, from an earlier life of this run): everybody may know.
  */
 void candidate_count(struct candidate *candidate)
@@ -172,6 +196,7 @@ void candidate_count(struct candidate *candidate)
     tuning->counts[candidate->outcome]++;
     tuning->refused += candidate->is_refused;
     tuning->evaluations++;
+    keep_recent(candidate);
     if (tuning_is_better(candidate, tuning->best))
         tuning->best = candidate;
     /* To the search a refused time is a failure: it must not be led there. */
@@ -182,6 +207,14 @@ void candidate_count(struct candidate *candidate)
 
 static void on_row_committed(const struct tune_error *err, void *context);
 
+/* What is measured again was told already. */
+static void keep_detail(struct candidate *candidate, const struct row *row)
+{
+    const char *detail = tuning_row_detail(row);
+    if (detail[0] != '\0' && !candidate->is_counted && candidate->detail == NULL)
+        candidate->detail = xasprintf("%.*s", DETAIL_MAX, detail);
+}
+
 /* A finished candidate: its row goes to the disk, and it counts once that is done. */
 void candidate_finish(struct candidate *candidate, struct row *row)
 {
@@ -191,6 +224,7 @@ void candidate_finish(struct candidate *candidate, struct row *row)
     row->run = candidate->is_again ? tuning->run_again : tuning->run_search;
     row->is_final = true;
     row->is_refused = candidate->is_refused;
+    keep_detail(candidate, row);
     tuning_add_row(tuning, row);
     candidate->state = CANDIDATE_COMMITTING;
     candidate_queue_push(&tuning->committing, candidate);

@@ -48,6 +48,7 @@ struct candidate {
     double level_ns;        /* the control's median then; 0: unknown */
     enum outcome outcome;
     double median_ns, lo_ns, hi_ns;
+    char *detail; /* of what is no plain ok, until it is told or pushed out of `recent` */
 };
 
 /* A row of an earlier run, or of this one before a restart. */
@@ -132,6 +133,9 @@ struct tuning {
     struct candidate *best, *standard; /* standard: the default's candidate */
     bool last_was_cached;              /* the image that came last */
     size_t compiling, following, counts[OUTCOME_COUNT], evaluations;
+    /* A ring for tuning_tell: what was counted since it was asked. */
+    struct candidate *recent[TUNING_RECENT_MAX];
+    size_t recent_count;
 
     struct subject control; /* tuning_belief.c */
     size_t refused;
@@ -208,6 +212,7 @@ void candidate_count(struct candidate *candidate);
 /* False for a default that the sweep's filter leaves out. */
 bool tuning_is_of_space(const struct tuning *tuning, size_t index);
 void tuning_report(struct tuning *tuning, const char *phase);
+void tuning_forget_recent(struct tuning *tuning);
 
 /* tuning_measure.c */
 struct lane *tuning_first_lane(const struct tuning *tuning); /* that is not lost, or NULL */
@@ -245,6 +250,8 @@ struct times {
     double median_ns, lo_ns, hi_ns;
 };
 struct times tuning_times(const json_t *answer);
+/* The sentence of a failure, its own or the worker's; "" when there is none. Borrowed. */
+const char *tuning_row_detail(const struct row *row);
 /* Adds the row to the open batch. */
 void tuning_add_row(struct tuning *tuning, const struct row *row);
 /* Names the candidate that the lane is about to launch, in the open batch; none: what was named is

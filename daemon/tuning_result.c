@@ -1,6 +1,7 @@
 /* The result of a tuning in the form of `tunectl sweep --json`. */
 #include "daemon/tuning_internal.h"
 
+#include "client/proto.h"
 #include "daemon/xmalloc.h"
 #include "plugins/plan.h"
 
@@ -188,6 +189,28 @@ static json_t *prior_json(const struct tuning *tuning)
     size_t near = tuning->prior_next < tuning->prior_near ? tuning->prior_next : tuning->prior_near;
     return json_pack(
         "{s:I, s:I}", "near", (json_int_t)near, "static", (json_int_t)(tuning->prior_next - near));
+}
+
+static json_t *recent_json(const struct tuning *tuning, const struct candidate *candidate)
+{
+    bool has_time = candidate->outcome == OUTCOME_OK && candidate->median_ns > 0;
+    return json_pack("{s:o, s:s, s:o, s:o}", "config", config_json(tuning, candidate), "outcome",
+        outcome_word(candidate->outcome), "median_ns",
+        has_time ? json_real(candidate->median_ns) : json_null(), "detail",
+        proto_text(candidate->detail ? candidate->detail : ""));
+}
+
+void tuning_tell(struct tuning *tuning, json_t *progress)
+{
+    size_t count = tuning->recent_count;
+    json_t *recent = json_array();
+    for (size_t i = count > TUNING_RECENT_MAX ? count - TUNING_RECENT_MAX : 0; i < count; i++)
+        json_array_append_new(recent, recent_json(tuning, tuning->recent[i % TUNING_RECENT_MAX]));
+    tuning_forget_recent(tuning);
+    json_object_set_new(
+        progress, "best_config", tuning->best ? config_json(tuning, tuning->best) : json_null());
+    json_object_set_new(progress, "outcomes", counts_json(tuning));
+    json_object_set_new(progress, "recent", recent);
 }
 
 json_t *tuning_result(const struct tuning *tuning)

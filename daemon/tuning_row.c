@@ -70,13 +70,12 @@ static int64_t now_unix_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static const char *detail_of(const struct row *row, char text[DETAIL_MAX])
+const char *tuning_row_detail(const struct row *row)
 {
     const char *detail = row->detail;
     if (detail == NULL)
         detail = json_string_value(json_object_get(row->answer, "error"));
-    snprintf(text, DETAIL_MAX, "%s", detail ? detail : "");
-    return text;
+    return detail ? detail : "";
 }
 
 void tuning_add_row(struct tuning *tuning, const struct row *row)
@@ -88,6 +87,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
     space_config(tuning->space, candidate->index, values);
     char *config = manifest_config_text(tuning->manifest, values);
     char detail[DETAIL_MAX], log_id[33] = "";
+    snprintf(detail, sizeof detail, "%s", tuning_row_detail(row));
     float *samples = NULL;
     const char *method = json_string_value(json_object_get(row->answer, "method"));
     struct sample sample = {
@@ -107,7 +107,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
         .static_shared_bytes = count(row->answer, "static_shared_bytes"),
         .dynamic_shared_bytes = count(row->answer, "dynamic_shared_bytes"),
         .same_as = row->same_as ? row->same_as : "",
-        .detail = detail_of(row, detail),
+        .detail = detail,
         .gpu_name = device->name,
         .sms = (uint32_t)device->attributes[DEVICE_sms],
         .host = tuning->deps.host,

@@ -372,6 +372,42 @@ static void an_answer_too_many_costs_the_worker_not_the_next_task(void **state)
     expect_end(&second, TASK_ANSWERED);
 }
 
+static bool bench_is_noted(void *context)
+{
+    (void)context;
+    return noted("run bench") == 1;
+}
+
+static void time_with_a_task_is_counted_and_idle_time_is_not(void **state)
+{
+    (void)state;
+    struct sched_work idle, busy, after, later;
+    create();
+    sched_work(sched, &idle);
+    assert_int_equal(idle.compile_busy + idle.bench_busy, 0);
+    assert_true(idle.compile_busy_s == 0 && idle.bench_busy_s == 0);
+    struct asked asked, hangs;
+    compile("", &asked);
+    bench_for(0, 1, "", "hang", 20000, &hangs);
+    expect_end(&asked, TASK_ANSWERED);
+    run_until(bench_is_noted, NULL);
+    sched_work(sched, &busy);
+    assert_int_equal(busy.compile_busy, 0);
+    assert_int_equal(busy.bench_busy, 1);
+    assert_true(busy.compile_busy_s > 0 && busy.bench_busy_s > 0);
+    sched_abort(sched, &hangs);
+    bench("", &asked); /* by the next worker of that device: the one that hung is gone */
+    expect_end(&asked, TASK_ANSWERED);
+    sched_work(sched, &after);
+    assert_int_equal(after.bench_busy, 0);
+    assert_true(after.bench_busy_s > busy.bench_busy_s);
+    run_turns(3);
+    sched_work(sched, &later);
+    assert_true(later.compile_busy_s == busy.compile_busy_s);
+    assert_true(later.bench_busy_s == after.bench_busy_s);
+    assert_true(sched_device_busy_s(sched, 0) == later.bench_busy_s);
+}
+
 static void a_compile_over_its_memory_is_named_so(void **state)
 {
     (void)state;
@@ -830,6 +866,7 @@ int main(void)
         TEST(a_compiler_crash_costs_its_own_task_only),
         TEST(a_death_between_two_tasks_is_nobodys_fault),
         TEST(an_answer_too_many_costs_the_worker_not_the_next_task),
+        TEST(time_with_a_task_is_counted_and_idle_time_is_not),
         TEST(a_compile_over_its_memory_is_named_so),
         TEST(a_session_is_set_up_once_per_worker),
         TEST(a_new_worker_gets_the_session_again),
