@@ -37,7 +37,7 @@
     X(BARRIER, "barrier", "BAR, DEPBAR, fences")                                                   \
     X(BRANCH, "branch", "BRA, EXIT, CALL, RET, BSSY, BSYNC")                                       \
     X(OTHER, "other",                                                                              \
-        "everything else; padding (NOP, and what follows the last branch) is not counted")
+        "everything else; padding (NOP, what never runs and what follows the end) is not counted")
 
 enum sass_class {
 #define X(name, word, meaning) SASS_##name,
@@ -51,7 +51,7 @@ struct sass_access {
     const char *file;     /* base name; "" when unknown; lives as long as the reading */
     uint32_t line;        /* 0: unknown */
     enum sass_class kind; /* GLOBAL_LOAD, GLOBAL_STORE, SHARED_LOAD, SHARED_STORE or ATOMIC */
-    uint32_t bytes;       /* per lane: 1, 2, 4, 8, 16 */
+    uint32_t bytes;       /* per lane: 1, 2, 4, 8, 16, 32 */
     uint32_t count;       /* such instructions in the code */
 };
 
@@ -72,12 +72,16 @@ struct sass {
 };
 
 /* Reads the cubin. TUNE_EINVAL with the reason when it is none or is damaged; TUNE_ENOTFOUND when
- * it is older than sm_70 or holds PTX instead of code. sass_finish in any case. */
+ * it is older than sm_70 or holds PTX instead of code; TUNE_ELIMIT past 64 MiB or a million
+ * instructions. sass_finish in any case. */
 int sass_read(const void *bytes, size_t count, struct sass *sass, struct tune_error *err);
 void sass_finish(struct sass *sass);
 
 /* NULL when there is none of this name. */
 const struct sass_kernel *sass_kernel(const struct sass *sass, const char *name);
+
+/* For qsort: by file, line, kind, bytes. */
+int sass_access_order(const void *a, const void *b);
 
 const char *sass_class_word(enum sass_class kind);
 
