@@ -66,6 +66,9 @@ json_t *explain(const struct explain_facts *facts, struct tune_error *err);
 json_t *explain_resources(
     const struct device_info *device, const struct occupancy_use *use, struct tune_error *err);
 
+/* The part "occupancy"; new. */
+json_t *explain_occupancy(const struct occupancy *occupancy, const struct occupancy_use *use);
+
 /* words.c: the paragraph for an explanation: what limits it, and which parameter to move. New
  * string (malloc). It names parameters of the manifest (NULL: none) only where the explanation
  * shows that they bear on it. */

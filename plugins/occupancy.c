@@ -3,10 +3,9 @@
 
 #include <inttypes.h>
 
-#define PARTITIONS 4                 /* of a multiprocessor, each with a scheduler and registers */
-#define REGISTER_UNIT 256            /* registers are given to a warp in units of this many */
-#define REGISTERS_MAX 255            /* per thread */
-#define UNLIMITED (INT64_C(1) << 40) /* blocks, by a resource of which none is used */
+#define PARTITIONS 4      /* of a multiprocessor, each with a scheduler and registers */
+#define REGISTER_UNIT 256 /* registers are given to a warp in units of this many */
+#define REGISTERS_MAX 255 /* per thread */
 
 /* By the architecture that introduced the values: the last row that is not newer holds. The
  * emulated device (0) has the rules of a data-centre GPU. */
@@ -65,7 +64,7 @@ static int64_t blocks_by_registers(
     const struct device_info *device, int64_t warps, int64_t registers_per_thread)
 {
     if (registers_per_thread == 0)
-        return UNLIMITED;
+        return OCCUPANCY_UNLIMITED;
     int64_t per_warp =
         round_up(registers_per_thread * device->attributes[DEVICE_warp], REGISTER_UNIT);
     if (per_warp * round_up(warps, PARTITIONS) > device->attributes[DEVICE_regs_block])
@@ -80,7 +79,7 @@ static int64_t blocks_by_shared(
     if (shared_bytes > device->attributes[DEVICE_smem_optin])
         return 0;
     int64_t taken = round_up(shared_bytes + rules->shared_reserved, rules->shared_unit);
-    return taken == 0 ? UNLIMITED : device->attributes[DEVICE_smem_sm] / taken;
+    return taken == 0 ? OCCUPANCY_UNLIMITED : device->attributes[DEVICE_smem_sm] / taken;
 }
 
 int occupancy(const struct device_info *device, const struct occupancy_use *use,

@@ -24,6 +24,9 @@ enum occupancy_resource {
         OCCUPANCY_RESOURCE_COUNT
 };
 
+/* Blocks that fit by a resource of which a block takes nothing, or an unknown amount. */
+#define OCCUPANCY_UNLIMITED (INT64_C(1) << 40)
+
 /* What one block takes. */
 struct occupancy_use {
     int64_t threads;
