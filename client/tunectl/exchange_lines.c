@@ -1,6 +1,7 @@
 /* See exchange.h. A file is larger than a request may be: it goes in parts of whole lines, and
  * comes in pages. */
 #include "exchange.h"
+#include "print.h"
 
 #include "client/proto.h"
 #include "tuning_db/record_line.h"
@@ -49,13 +50,6 @@ struct sending {
     struct part part;
     struct tune_error *err;
 };
-
-static void *need(void *memory)
-{
-    if (memory == NULL)
-        abort();
-    return memory;
-}
 
 static void add_bytes(struct part *part, const char *bytes, size_t count)
 {

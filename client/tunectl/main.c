@@ -27,7 +27,7 @@ static const struct command commands[] = {
     {"records", "[KERNEL] [--outcome WORD] [--job JOB] [--limit N]",
         "measurements in the database, failures among them", run_records},
     {"jobs", "", "sweeps that wait, run, or have ended", run_jobs},
-    {"watch", "[JOB]", "follow one job, or all of them, as they go", run_watch},
+    {"watch", "[JOB] [--plain]", "follow one job, or all of them, as they go", run_watch},
     {"cancel", "JOB", "end a job; what it measured is kept", run_cancel},
     {"simulate",
         "TABLE --strategy S --trace FILE [--budget N] [--runs N] [--seed N] [--noise] "
@@ -78,6 +78,7 @@ static const struct legend {
     {"--cubin", "write the compiled kernel to this file"},
     {"--outcome", "ok, invalid, compile_failed, over_limits, launch_failed, wrong_result, timeout, "
                   "crashed"},
+    {"--plain", "lines in place of the whole screen, as in a pipe"},
     {"--job", "of this job only"},
     {"--trace", "write what was tried, in order: run_id,evaluation_index,config_index,time_ms"},
     {"--runs", "searches, each with a seed of its own made from --seed; default 1"},

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-static void *need(void *memory)
+void *need(void *memory)
 {
     if (memory == NULL) {
         fputs("tunectl: no memory\n", stderr);

@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* The memory, if it was to be had: else the program ends with a line on standard error. */
+void *need(void *memory);
+
 /* Rows of cells, printed in columns as wide as their widest cell. */
 struct table {
     const char *align; /* one '<' or '>' per column */
