@@ -10,8 +10,7 @@
 
 /* --- errors ----------------------------------------------------------------------------------- */
 
-/* Leaves the fibre for good; what its stack held is dropped. */
-static void end_launch(void)
+void end_launch(void)
 {
     void *dropped;
     switch_stack(&dropped, run.main_stack);
@@ -83,7 +82,7 @@ static struct image_range *put_range(uintptr_t base, uintptr_t bytes, uint32_t k
 
 static void bad_address(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
 {
-    const char *what = access == ACCESS_WRITE ? "write" : "read";
+    const char *what = access != ACCESS_READ ? "write" : "read";
     const struct allocation *below = memory_below(address);
     uintptr_t shared = address - (uintptr_t)run.launch->loaded->image->dynamic_shared;
     const struct loaded_object *object = loader_object(run.launch->loaded, address);
@@ -123,7 +122,7 @@ struct image_range *resolve(uintptr_t address, uintptr_t bytes, enum image_acces
         return put_range(allocation->address, allocation->bytes, IMAGE_GLOBAL, false);
     const struct loaded_object *object = loader_object(run.launch->loaded, address);
     if (object && bytes <= object->bytes - (address - object->address) &&
-        !(access == ACCESS_WRITE && object->is_read_only))
+        !(access != ACCESS_READ && object->is_read_only))
         return put_range(object->address, object->bytes,
             object->is_shared ? IMAGE_SHARED : IMAGE_STATIC, object->is_read_only);
     if (!object && is_image_constant(address, access))
@@ -135,7 +134,7 @@ struct image_range *resolve(uintptr_t address, uintptr_t bytes, enum image_acces
 void misaligned(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
 {
     fail_at(ERROR_MISALIGNED_ADDRESS, pc, "%s of %zu bytes at 0x%zx, which is no multiple of %zu",
-        access == ACCESS_WRITE ? "write" : "read", (size_t)bytes, (size_t)address, (size_t)bytes);
+        access != ACCESS_READ ? "write" : "read", (size_t)bytes, (size_t)address, (size_t)bytes);
 }
 
 /* --- afterwards ------------------------------------------------------------------------------- */

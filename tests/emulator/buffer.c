@@ -22,8 +22,8 @@ unsigned cuMemAlloc_v2(unsigned long long *pointer, size_t bytes)
     if (!result && (!pointer || bytes == 0))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result) {
-        uintptr_t address =
-            memory_allocate(current_device(), bytes, current_scenario_device()->memory_bytes);
+        uintptr_t address = memory_allocate(
+            current_device(), bytes, device_memory_bytes(current_scenario_device()));
         result = address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         *pointer = address;
     }
@@ -46,7 +46,7 @@ unsigned cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     if (!result && (!free_bytes || !total_bytes))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result) {
-        *total_bytes = current_scenario_device()->memory_bytes;
+        *total_bytes = device_memory_bytes(current_scenario_device());
         *free_bytes = *total_bytes - memory_used_bytes(current_device());
     }
     return end_call(result);

@@ -2,6 +2,7 @@
 #include "loader.h"
 #include "rewrite.h"
 #include "scenario.h"
+#include "trace_run.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -283,6 +284,13 @@ static enum nvrtc_result rewrite_stage(struct compile *c)
     return fclose(out) == 0 ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
 }
 
+/* For trace.h. Lanes are put together by the order of blocks in the code, which has to be that of
+ * the source, and by their instructions, of which passes that join or split paths would make
+ * others. */
+static const char *const trace_arguments[] = {"-fsanitize-coverage=trace-pc",
+    "--param=tsan-instrument-func-entry-exit=1", "-fno-reorder-blocks", "-fno-thread-jumps",
+    "-fno-tree-ch", "-fno-tree-cselim", "-fno-tree-sink"};
+
 static enum nvrtc_result build(struct compile *c)
 {
     /* -O1 without scalar replacement keeps a float4 access one access of 16 bytes; the hooks of
@@ -300,6 +308,8 @@ static enum nvrtc_result build(struct compile *c)
     compile_add(c->build, &c->build_count, compile_string(c, "-ffile-prefix-map=%s=.", c->folder));
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         compile_add(c->build, &c->build_count, fixed[i]);
+    for (size_t i = 0; trace_mode() && i < sizeof trace_arguments / sizeof *trace_arguments; i++)
+        compile_add(c->build, &c->build_count, trace_arguments[i]);
     compile_add(c->build, &c->build_count, compile_string(c, "%s/tune_image.o", c->library_folder));
     const char *const tail[] = {"-lm", "-lc", "-lgcc", "-o", "tune_image.so"};
     for (size_t i = 0; i < sizeof tail / sizeof *tail; i++)
@@ -392,6 +402,8 @@ static void begin_arguments(struct compile *c)
         "-I", c->library_folder, "-I.", "-include", "tune_cuda.h", "-include", "tune_macros.h"};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         compile_add(c->preprocess, &c->preprocess_count, head[i]);
+    if (trace_mode())
+        compile_add(c->preprocess, &c->preprocess_count, "-DTUNE_TRACE");
 }
 
 static enum nvrtc_result compile(struct compile *c, int count, const char *const *options)

@@ -1,11 +1,15 @@
 /* Devices, as CUDA_VISIBLE_DEVICES shows them, and contexts. */
 #include "driver.h"
+#include "trace_run.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#define OPT_IN_SHARED_BYTES (99 * 1024) /* of a block */
+#define SM_SHARED_BYTES (100 * 1024)
 
 struct CUctx_st {
     int device; /* as seen through CUDA_VISIBLE_DEVICES */
@@ -27,6 +31,16 @@ int current_device(void)
 const struct scenario_device *current_scenario_device(void)
 {
     return scenario_device(current_device());
+}
+
+uint64_t device_memory_bytes(const struct scenario_device *device)
+{
+    return trace_mode() ? TRACE_MEMORY_BYTES : device->memory_bytes;
+}
+
+int device_shared_bytes(void)
+{
+    return trace_mode() ? IMAGE_DYNAMIC_SHARED_BYTES : OPT_IN_SHARED_BYTES;
 }
 
 static void uuid_text(const unsigned char uuid[16], char text[64])
@@ -146,11 +160,12 @@ unsigned cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
     unsigned result = begin_device("cuDeviceTotalMem", bytes, device);
     if (!result)
-        *bytes = scenario_device(state.visible[device])->memory_bytes;
+        *bytes = device_memory_bytes(scenario_device(state.visible[device]));
     return end_call(result);
 }
 
-/* CUdevice_attribute -> value. Those that the scenario decides are in device_attribute. */
+/* CUdevice_attribute -> value. Those that the scenario or tracing decides are in
+ * device_attribute. */
 static const struct {
     int attribute, value;
 } attributes[] = {
@@ -172,12 +187,10 @@ static const struct {
     {40, 1},                                                 /* copy engines */
     {41, 1},                                                 /* unified addressing */
     {78, 1},                                                 /* stream priorities */
-    {81, 100 * 1024},                                        /* shared memory per multiprocessor */
     {82, 65536},                                             /* registers per multiprocessor */
     {95, 1},                                                 /* cooperative launch */
-    {97, IMAGE_DYNAMIC_SHARED_BYTES}, /* shared memory per block after opting in */
-    {106, 32},                        /* blocks per multiprocessor */
-    {111, 1024},                      /* shared memory that the driver keeps per block */
+    {106, 32},                                               /* blocks per multiprocessor */
+    {111, 1024}, /* shared memory that the driver keeps per block */
 };
 
 static int device_attribute(int ordinal, int attribute)
@@ -190,7 +203,11 @@ static int device_attribute(int ordinal, int attribute)
     if (attribute == 76)
         return device->minor;
     if (attribute == 34)
-        return ordinal; /* PCI device */
+        return ordinal;  /* PCI device */
+    if (attribute == 81) /* shared memory per multiprocessor */
+        return trace_mode() ? TRACE_SHARED_PER_SM_BYTES : SM_SHARED_BYTES;
+    if (attribute == 97) /* shared memory per block after opting in */
+        return device_shared_bytes();
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         if (attributes[i].attribute == attribute)
             return attributes[i].value;

@@ -103,6 +103,10 @@ int devices_choose(void);
 /* The current device's ordinal in the scenario (-1 without a context), and what it is. */
 int current_device(void);
 const struct scenario_device *current_scenario_device(void);
+/* What a device may hold, and a block of dynamic shared memory after opting in: when tracing, as
+ * much as any GPU (trace.h). */
+uint64_t device_memory_bytes(const struct scenario_device *device);
+int device_shared_bytes(void);
 void note_launch(const struct CUfunc_st *function);
 
 /* The whole of [address, +bytes) in an allocation or a module's variable, ready to be used. */

@@ -1,6 +1,7 @@
 #include "fibre.h"
 #include "run.h"
 #include "switch.h"
+#include "trace_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,7 @@ static void yield(void)
 
 static void release_barrier(struct block *block)
 {
+    trace_complete(block->live_count);
     block->met = block->waiting;
     block->met_predicates = block->predicates;
     block->waiting = block->predicates = 0;
@@ -250,6 +252,7 @@ static void start_block(struct block *block, uint64_t number, size_t first_fibre
         (uint32_t)(number / launch->grid[0] % launch->grid[1]),
         (uint32_t)(number / launch->grid[0] / launch->grid[1])};
     block->fibres = &fibres[first_fibre];
+    block->first_fibre = (uint32_t)first_fibre;
     block->live_count = threads;
     block->waiting = block->predicates = block->grid_waiting = 0;
     memset(block->live, 0, sizeof block->live);
@@ -265,6 +268,7 @@ static void start_block(struct block *block, uint64_t number, size_t first_fibre
         block->fibres[i].wait = WAIT_NOT;
         block->fibres[i].stack = switch_prepare(stack_top(first_fibre + i), fibre_main);
     }
+    trace_start_threads((uint32_t)first_fibre, threads);
 }
 
 /* Shared memory starts as 0xFF bytes (NaN): nobody may rely on what an earlier block left. */
@@ -284,14 +288,17 @@ static void run_block(struct block *block)
     *run.launch->loaded->image->block = block->index;
     run.thread = next_ready(block, run.thread_count - 1);
     *run.launch->loaded->image->thread = block->fibres[run.thread].index;
+    trace_complete(block->live_count);
     switch_stack(&run.main_stack, block->fibres[run.thread].stack);
+    trace_complete(block->live_count);
 }
 
 static void run_blocks(uint64_t count)
 {
     static struct block block;
-    for (uint64_t i = 0; i < count && !run.result->error; i++) {
-        start_block(&block, i, 0);
+    uint64_t chosen = trace_block_count(count);
+    for (uint64_t i = 0; i < chosen && !run.result->error && trace_goes_on(i); i++) {
+        start_block(&block, trace_block_number(i, count), 0);
         poison_shared();
         run_block(&block);
     }
@@ -336,7 +343,7 @@ static void release_grid(struct block *blocks, uint64_t count)
 static void run_cooperative(struct block *blocks, uint64_t count)
 {
     bool is_alive = true;
-    while (is_alive && !run.result->error) {
+    while (is_alive && !run.result->error && trace_goes_on(count)) {
         is_alive = false;
         for (uint64_t i = 0; i < count && !run.result->error; i++) {
             if (blocks[i].live_count == 0)
@@ -375,8 +382,13 @@ static void start_cooperative(uint64_t count)
 
 static void prepare_image(const struct fibre_launch *launch)
 {
-    static const struct image_services services = {
-        resolve, misaligned, barrier, warp, grid_barrier, yield, fail};
+    static const struct image_services services = {.resolve = resolve,
+        .misaligned = misaligned,
+        .barrier = barrier,
+        .warp = warp,
+        .grid_barrier = grid_barrier,
+        .yield = yield,
+        .fail = fail};
     struct image *image = launch->loaded->image;
     *image->services = services;
     *image->hot = (struct image_hot){.stack_base = (uintptr_t)stacks,
@@ -406,10 +418,12 @@ void fibre_run(const struct fibre_launch *launch, struct fibre_result *result)
         return;
     }
     prepare_image(launch);
+    trace_begin_launch(launch);
     if (launch->is_cooperative)
         start_cooperative(blocks);
     else
         run_blocks(blocks);
+    trace_end_launch();
     collect_uses();
     result->global_accesses = run.hot->global_accesses;
     result->shared_accesses = run.hot->shared_accesses;

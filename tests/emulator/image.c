@@ -10,11 +10,14 @@
 #define HIDDEN __attribute__((visibility("hidden")))
 #define EXPORTED __attribute__((visibility("default"), used))
 #define PC __builtin_return_address(0)
+#define FRAME __builtin_frame_address(0)
 
 HIDDEN struct image_index threadIdx, blockIdx, blockDim, gridDim;
 HIDDEN char tune_dynamic_shared[IMAGE_DYNAMIC_SHARED_BYTES] __attribute__((aligned(1024)));
 HIDDEN struct image_services tune_services;
 static struct image_hot hot;
+static bool
+    tune_is_atomic; /* within the pieces of an atomic operation, which was traced as a whole */
 
 /* Written by the compile step for each image. */
 extern const char tune_image_arch[] HIDDEN;
@@ -50,7 +53,7 @@ static inline void count_range(
         count_global(range, offset);
     else if (range->kind == IMAGE_SHARED)
         hot.shared_accesses++;
-    if (access == ACCESS_WRITE) {
+    if (access != ACCESS_READ) {
         if (offset < range->written_low)
             range->written_low = offset;
         if (offset + bytes > range->written_high)
@@ -63,32 +66,43 @@ static inline bool within(uintptr_t offset, uintptr_t bytes, uintptr_t room)
     return offset < room && bytes <= room - offset;
 }
 
-static inline void check(uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
+static inline void trace(uintptr_t address, uintptr_t bytes, enum image_access access,
+    enum image_range_kind kind, void *pc, void *frame)
+{
+    if (__builtin_expect(tune_services.trace_access && kind != IMAGE_STATIC && !tune_is_atomic, 0))
+        tune_services.trace_access(address, bytes, access, kind, pc, frame);
+}
+
+static inline void check(
+    uintptr_t address, uintptr_t bytes, enum image_access access, void *pc, void *frame)
 {
     if (within(address - hot.stack_base, bytes, hot.stack_bytes))
         return;
     if (within(address - (uintptr_t)tune_dynamic_shared, bytes, hot.shared_bytes)) {
         hot.shared_accesses++;
+        trace(address, bytes, access, IMAGE_SHARED, pc, frame);
         return;
     }
     for (uint32_t i = 0; i < hot.range_count; i++) {
         struct image_range *range = &hot.ranges[i];
         if (within(address - range->base, bytes, range->bytes) &&
-            !(access == ACCESS_WRITE && range->read_only)) {
+            !(access != ACCESS_READ && range->read_only)) {
             count_range(range, address - range->base, bytes, access);
+            trace(address, bytes, access, range->kind, pc, frame);
             return;
         }
     }
     struct image_range *range = tune_services.resolve(address, bytes, access, pc);
     count_range(range, address - range->base, bytes, access);
+    trace(address, bytes, access, range->kind, pc, frame);
 }
 
 static inline void check_aligned(
-    uintptr_t address, uintptr_t bytes, enum image_access access, void *pc)
+    uintptr_t address, uintptr_t bytes, enum image_access access, void *pc, void *frame)
 {
     if (address & (bytes - 1))
         tune_services.misaligned(address, bytes, access, pc);
-    check(address, bytes, access, pc);
+    check(address, bytes, access, pc, frame);
 }
 
 #define HOOKS(bytes)                                                                               \
@@ -100,28 +114,28 @@ static inline void check_aligned(
     HIDDEN void __tsan_volatile_write##bytes(void *p);                                             \
     void __tsan_read##bytes(void *p)                                                               \
     {                                                                                              \
-        check_aligned((uintptr_t)p, bytes, ACCESS_READ, PC);                                       \
+        check_aligned((uintptr_t)p, bytes, ACCESS_READ, PC, FRAME);                                \
     }                                                                                              \
     void __tsan_write##bytes(void *p)                                                              \
     {                                                                                              \
-        check_aligned((uintptr_t)p, bytes, ACCESS_WRITE, PC);                                      \
+        check_aligned((uintptr_t)p, bytes, ACCESS_WRITE, PC, FRAME);                               \
     }                                                                                              \
     void __tsan_unaligned_read##bytes(void *p)                                                     \
     {                                                                                              \
-        check((uintptr_t)p, bytes, ACCESS_READ, PC);                                               \
+        check((uintptr_t)p, bytes, ACCESS_READ, PC, FRAME);                                        \
     }                                                                                              \
     void __tsan_unaligned_write##bytes(void *p)                                                    \
     {                                                                                              \
-        check((uintptr_t)p, bytes, ACCESS_WRITE, PC);                                              \
+        check((uintptr_t)p, bytes, ACCESS_WRITE, PC, FRAME);                                       \
     }                                                                                              \
     void __tsan_volatile_read##bytes(void *p)                                                      \
     {                                                                                              \
         tune_services.yield(); /* it may wait for what another thread writes */                    \
-        check_aligned((uintptr_t)p, bytes, ACCESS_READ, PC);                                       \
+        check_aligned((uintptr_t)p, bytes, ACCESS_READ, PC, FRAME);                                \
     }                                                                                              \
     void __tsan_volatile_write##bytes(void *p)                                                     \
     {                                                                                              \
-        check_aligned((uintptr_t)p, bytes, ACCESS_WRITE, PC);                                      \
+        check_aligned((uintptr_t)p, bytes, ACCESS_WRITE, PC, FRAME);                               \
     }
 
 HOOKS(1)
@@ -133,7 +147,8 @@ HOOKS(16)
 HIDDEN void __tsan_read_range(void *p, uintptr_t bytes);
 HIDDEN void __tsan_write_range(void *p, uintptr_t bytes);
 HIDDEN void __tsan_init(void);
-HIDDEN void __tsan_func_entry(void *pc);
+HIDDEN void __tsan_func_entry(void *site);
+HIDDEN void __sanitizer_cov_trace_pc(void);
 HIDDEN void __tsan_func_exit(void);
 HIDDEN void __tsan_vptr_read(void **p);
 HIDDEN void __tsan_vptr_update(void **p, void *value);
@@ -141,37 +156,47 @@ HIDDEN void __tsan_vptr_update(void **p, void *value);
 void __tsan_read_range(void *p, uintptr_t bytes)
 {
     if (bytes)
-        check((uintptr_t)p, bytes, ACCESS_READ, PC);
+        check((uintptr_t)p, bytes, ACCESS_READ, PC, FRAME);
 }
 
 void __tsan_write_range(void *p, uintptr_t bytes)
 {
     if (bytes)
-        check((uintptr_t)p, bytes, ACCESS_WRITE, PC);
+        check((uintptr_t)p, bytes, ACCESS_WRITE, PC, FRAME);
 }
 
 void __tsan_init(void)
 {
 }
 
-void __tsan_func_entry(void *pc)
+void __tsan_func_entry(void *site)
 {
-    (void)pc;
+    if (tune_services.trace_call)
+        tune_services.trace_call(site, FRAME);
 }
 
 void __tsan_func_exit(void)
 {
+    if (tune_services.trace_return)
+        tune_services.trace_return(FRAME);
+}
+
+/* At the beginning of each basic block, in tracing builds. */
+void __sanitizer_cov_trace_pc(void)
+{
+    if (tune_services.trace_block)
+        tune_services.trace_block(PC, FRAME);
 }
 
 void __tsan_vptr_read(void **p)
 {
-    check((uintptr_t)p, sizeof *p, ACCESS_READ, PC);
+    check((uintptr_t)p, sizeof *p, ACCESS_READ, PC, FRAME);
 }
 
 void __tsan_vptr_update(void **p, void *value)
 {
     (void)value;
-    check((uintptr_t)p, sizeof *p, ACCESS_WRITE, PC);
+    check((uintptr_t)p, sizeof *p, ACCESS_WRITE, PC, FRAME);
 }
 
 /* Calls that the compiler makes for copies of structs are checked like the rest. The loops carry a
@@ -180,12 +205,12 @@ HIDDEN void *memcpy(void *to, const void *from, size_t bytes);
 HIDDEN void *memmove(void *to, const void *from, size_t bytes);
 HIDDEN void *memset(void *to, int byte, size_t bytes);
 
-static void *copy(char *to, const char *from, size_t bytes, void *pc)
+static void *copy(char *to, const char *from, size_t bytes, void *pc, void *frame)
 {
     if (bytes == 0)
         return to;
-    check((uintptr_t)from, bytes, ACCESS_READ, pc);
-    check((uintptr_t)to, bytes, ACCESS_WRITE, pc);
+    check((uintptr_t)from, bytes, ACCESS_READ, pc, frame);
+    check((uintptr_t)to, bytes, ACCESS_WRITE, pc, frame);
     for (size_t i = 0; i < bytes; i++) {
         size_t at = to < from ? i : bytes - 1 - i;
         to[at] = from[at];
@@ -196,19 +221,19 @@ static void *copy(char *to, const char *from, size_t bytes, void *pc)
 
 void *memmove(void *to, const void *from, size_t bytes)
 {
-    return copy(to, from, bytes, PC);
+    return copy(to, from, bytes, PC, FRAME);
 }
 
 void *memcpy(void *to, const void *from, size_t bytes)
 {
-    return copy(to, from, bytes, PC);
+    return copy(to, from, bytes, PC, FRAME);
 }
 
 void *memset(void *to, int byte, size_t bytes)
 {
     char *out = to;
     if (bytes)
-        check((uintptr_t)to, bytes, ACCESS_WRITE, PC);
+        check((uintptr_t)to, bytes, ACCESS_WRITE, PC, FRAME);
     for (size_t i = 0; i < bytes; i++) {
         out[i] = (char)byte;
         __asm__ volatile("" ::: "memory");
@@ -224,6 +249,8 @@ HIDDEN void tune_grid_barrier(void);
 HIDDEN void tune_yield(void);
 HIDDEN void tune_fail(uint32_t code, const char *text);
 HIDDEN long long tune_clock(void);
+HIDDEN void tune_atomic_begin(void *p, uintptr_t bytes);
+HIDDEN void tune_atomic_end(void);
 
 uint32_t tune_barrier(uint32_t predicate, uint32_t *count)
 {
@@ -253,4 +280,16 @@ void tune_fail(uint32_t code, const char *text)
 long long tune_clock(void)
 {
     return (long long)(hot.global_accesses + hot.shared_accesses);
+}
+
+/* Around the pieces of an atomic operation, in tracing builds: it is one access. */
+void tune_atomic_begin(void *p, uintptr_t bytes)
+{
+    check((uintptr_t)p, bytes, ACCESS_ATOMIC, PC, FRAME);
+    tune_is_atomic = true;
+}
+
+void tune_atomic_end(void)
+{
+    tune_is_atomic = false;
 }

@@ -13,10 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TUNE_IMAGE_VERSION 1
-#define IMAGE_DYNAMIC_SHARED_BYTES (99 * 1024) /* the device's opt-in limit */
-#define IMAGE_RANGES 16                        /* recently used ranges that the hooks know */
-#define IMAGE_CACHE_LINES 512                  /* 128-byte lines of the model's cache */
+#define TUNE_IMAGE_VERSION 2
+#define IMAGE_DYNAMIC_SHARED_BYTES (227 * 1024) /* room for what any GPU allows: see trace.h */
+#define IMAGE_RANGES 16                         /* recently used ranges that the hooks know */
+#define IMAGE_CACHE_LINES 512                   /* 128-byte lines of the model's cache */
 #define IMAGE_MAX_PARAMS 64
 
 enum image_range_kind { IMAGE_GLOBAL, IMAGE_SHARED, IMAGE_STATIC };
@@ -47,7 +47,8 @@ enum image_warp_op {
     WARP_MEMBERS   /* the lanes that took part; also a plain __syncwarp */
 };
 
-enum image_access { ACCESS_READ = 0, ACCESS_WRITE = 1 };
+/* An atomic one is told apart in tracing builds only (trace.h), else it is a read and a write. */
+enum image_access { ACCESS_READ = 0, ACCESS_WRITE = 1, ACCESS_ATOMIC = 2 };
 
 struct image_services {
     /* Makes [address, +bytes) known as a range of hot, or ends the launch. */
@@ -61,6 +62,14 @@ struct image_services {
     void (*grid_barrier)(void *pc);
     void (*yield)(void);
     void (*fail)(uint32_t code, const char *text, void *pc); /* does not return */
+    /* Of a launch that is traced, else NULL: accesses to global and shared memory, each basic
+     * block, each function that is entered from `site` and its end. `frame` is smaller in a
+     * function that was called than in its caller. */
+    void (*trace_access)(uintptr_t address, uintptr_t bytes, enum image_access access,
+        enum image_range_kind kind, void *pc, void *frame);
+    void (*trace_block)(void *pc, void *frame);
+    void (*trace_call)(void *site, void *frame);
+    void (*trace_return)(void *frame);
 };
 
 struct image_index {

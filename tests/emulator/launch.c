@@ -2,6 +2,7 @@
  * next call. */
 #include "driver.h"
 #include "memory.h"
+#include "trace_run.h"
 
 #include <string.h>
 
@@ -129,11 +130,11 @@ static unsigned check_launch(const struct node *node, bool has_params)
     if (bound && threads > bound)
         return CUDA_ERROR_INVALID_VALUE;
     int per_sm = function_blocks_per_sm(function, threads, launch->shared_bytes);
-    if (per_sm == 0)
+    if (per_sm == 0 && !trace_mode())
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     if (launch->is_cooperative &&
-        (blocks > (uint64_t)per_sm * (uint64_t)current_scenario_device()->sms ||
+        ((!trace_mode() && blocks > (uint64_t)per_sm * (uint64_t)current_scenario_device()->sms) ||
             blocks * threads > FIBRE_GRID_THREADS))
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     return CUDA_SUCCESS;

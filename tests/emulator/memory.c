@@ -1,5 +1,7 @@
 #include "memory.h"
 
+#include "trace_run.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -75,7 +77,7 @@ uintptr_t memory_allocate(int device, size_t bytes, size_t limit_bytes)
     memmove(&table[at + 1], &table[at], (table_count - at) * sizeof *table);
     table[at] = (struct allocation){.address = address,
         .bytes = bytes,
-        .is_pending = true,
+        .is_pending = !trace_mode(), /* then fresh memory is the zeros that it comes with */
         .byte = FRESH_BYTE,
         .device = device};
     table_count++;
@@ -128,6 +130,19 @@ struct allocation *memory_find(uintptr_t address, size_t bytes)
     return allocation;
 }
 
+/* Whole pages are given back: fresh ones read as zeros and take no room. */
+static void set_zero(uintptr_t address, size_t bytes)
+{
+    uintptr_t from = pages(address), to = (address + bytes) / PAGE_BYTES * PAGE_BYTES;
+    if (to <= from) {
+        memset((void *)address, 0, bytes);
+        return;
+    }
+    memset((void *)address, 0, from - address);
+    madvise((void *)from, to - from, MADV_DONTNEED);
+    memset((void *)to, 0, address + bytes - to);
+}
+
 bool memory_set(uintptr_t address, uint32_t value, size_t width, size_t count)
 {
     size_t bytes = width * count;
@@ -141,7 +156,9 @@ bool memory_set(uintptr_t address, uint32_t value, size_t width, size_t count)
         return true;
     }
     memory_find(address, bytes);
-    if (is_one_byte)
+    if (value == 0)
+        set_zero(address, bytes);
+    else if (is_one_byte)
         memset((void *)address, (int)(value & 0xFF), bytes);
     for (size_t i = 0; !is_one_byte && i < count; i++)
         memcpy((char *)address + i * width, &value, width);

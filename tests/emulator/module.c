@@ -211,7 +211,7 @@ unsigned cuFuncSetAttribute(struct CUfunc_st *function, int attribute, int value
     if (!result && (attribute < 8 || attribute > 15))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result && attribute == 8) {
-        int room = IMAGE_DYNAMIC_SHARED_BYTES - (int)function->kernel->static_shared;
+        int room = device_shared_bytes() - (int)function->kernel->static_shared;
         if (value < 0 || value > room)
             result = CUDA_ERROR_INVALID_VALUE;
         else
@@ -238,7 +238,7 @@ unsigned cuOccupancyMaxActiveBlocksPerMultiprocessor(
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *blocks =
-            dynamic_shared > IMAGE_DYNAMIC_SHARED_BYTES
+            dynamic_shared > (size_t)device_shared_bytes()
                 ? 0
                 : function_blocks_per_sm(function, (uint32_t)threads, (uint32_t)dynamic_shared);
     return end_call(result);

@@ -28,6 +28,7 @@ struct warp {
 struct block {
     struct image_index index;
     struct fibre *fibres;
+    uint32_t first_fibre; /* its number among those of all blocks that are alive */
     uint32_t live_count;
     uint64_t live[WORDS], ready[WORDS];
     uint32_t waiting, predicates; /* at the barrier so far */
@@ -49,6 +50,9 @@ struct run {
 };
 
 extern struct run run;
+
+/* Leaves the running fibre for good; what its stack held is dropped. */
+void end_launch(void);
 
 /* Reports the fault with its line, thread and block, and leaves the fibre for good. */
 void fail_at(unsigned code, void *pc, const char *format, ...)

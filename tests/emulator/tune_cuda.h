@@ -39,6 +39,8 @@ TUNE_HIDDEN void tune_grid_barrier() noexcept;
 TUNE_HIDDEN void tune_yield() noexcept;
 TUNE_HIDDEN void tune_fail(unsigned code, const char *text) noexcept __attribute__((noreturn));
 TUNE_HIDDEN long long tune_clock() noexcept;
+TUNE_HIDDEN void tune_atomic_begin(void *p, size_t bytes) noexcept;
+TUNE_HIDDEN void tune_atomic_end() noexcept;
 }
 #define TUNE_ORDERED() __asm__ volatile("" ::: "memory")
 
@@ -289,15 +291,24 @@ static inline void __nanosleep(unsigned)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Fibres give way at barriers only, so that plain code is atomic. */
+/* Fibres give way at barriers only, so that plain code is atomic. TUNE_TRACE: see trace.h. */
+#ifdef TUNE_TRACE
+#define TUNE_ATOMIC_BEGIN(p) tune_atomic_begin((void *)(p), sizeof *(p))
+#define TUNE_ATOMIC_END() tune_atomic_end()
+#else
+#define TUNE_ATOMIC_BEGIN(p)
+#define TUNE_ATOMIC_END()
+#endif
 template <typename T> struct tune_same {
     typedef T type;
 };
 #define TUNE_ATOMIC(name, expression)                                                              \
     template <typename T> static inline T name(T *p, typename tune_same<T>::type v)                \
     {                                                                                              \
+        TUNE_ATOMIC_BEGIN(p);                                                                      \
         T old = *p;                                                                                \
         *p = (T)(expression);                                                                      \
+        TUNE_ATOMIC_END();                                                                         \
         return old;                                                                                \
     }                                                                                              \
     template <typename T> static inline T name##_block(T *p, typename tune_same<T>::type v)        \
@@ -323,11 +334,17 @@ TUNE_ATOMIC(atomicDec, old == 0 || old > v ? v : old - 1)
 template <typename T>
 static inline T atomicCAS(T *p, typename tune_same<T>::type compare, typename tune_same<T>::type v)
 {
+#ifndef TUNE_TRACE
     T old = *p;
+#else
+    T old;
+#endif
     tune_yield(); /* a loop around it may be a lock that another thread holds */
+    TUNE_ATOMIC_BEGIN(p);
     old = *p;
     if (old == compare)
         *p = v;
+    TUNE_ATOMIC_END();
     return old;
 }
 

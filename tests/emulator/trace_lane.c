@@ -1,0 +1,475 @@
+/* What happens at each hook: where in its loops the lane is, and whom it meets there. This runs
+ * some hundred million times, hence the guesses: a lane mostly goes where the one before it
+ * went. */
+#include "run.h"
+#include "trace_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS ((size_t)1 << 16)
+#define SITE_BUCKETS 4096
+#define SITE_CACHE 1024
+#define LOOP_BUCKETS 1024
+#define CHUNK_BYTES ((size_t)1 << 20)
+#define RECORD_LIMIT_BYTES ((size_t)256 << 20)
+
+struct chunk {
+    struct chunk *next;
+    size_t used;
+    char bytes[];
+};
+
+static struct {
+    struct trace_lane *lanes; /* by number of the fibre */
+    struct trace_group **groups;
+    struct trace_moment **moments;
+    struct trace_site *sites[SITE_BUCKETS], *cache[SITE_CACHE];
+    struct trace_loop *loops[LOOP_BUCKETS];
+    struct chunk *chunks, *spare;
+    struct trace_group *free_accesses, *free_blocks;
+    size_t recorded_bytes;
+} table;
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 29;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Room until trace_lanes_forget; NULL when the limit is reached. */
+static void *record_room(size_t bytes)
+{
+    struct chunk *chunk = table.chunks;
+    if (!chunk || chunk->used + bytes > CHUNK_BYTES) {
+        if (table.recorded_bytes + CHUNK_BYTES > RECORD_LIMIT_BYTES)
+            return NULL;
+        chunk = table.spare ? table.spare : malloc(sizeof *chunk + CHUNK_BYTES);
+        if (!chunk)
+            return NULL;
+        table.spare = chunk == table.spare ? chunk->next : table.spare;
+        *chunk = (struct chunk){.next = table.chunks};
+        table.chunks = chunk;
+        table.recorded_bytes += CHUNK_BYTES;
+    }
+    chunk->used += bytes;
+    return chunk->bytes + chunk->used - bytes;
+}
+
+void trace_lanes_forget(void)
+{
+    for (struct chunk *next; table.chunks; table.chunks = next) {
+        next = table.chunks->next;
+        table.chunks->next = table.spare;
+        table.spare = table.chunks;
+    }
+    if (table.recorded_bytes) {
+        memset(table.groups, 0, BUCKETS * sizeof(void *));
+        memset(table.moments, 0, BUCKETS * sizeof(void *));
+    }
+    table.recorded_bytes = 0;
+    table.free_accesses = table.free_blocks = NULL;
+    trace.moments = NULL;
+    for (uint32_t w = 0; w < TRACE_WARPS; w++) {
+        trace.root[w] = (struct trace_group){.warp = w};
+        trace.last[w] = &trace.root[w];
+    }
+    trace.interval++;
+}
+
+bool trace_lanes_open(void)
+{
+    table.lanes = table.lanes ? table.lanes : calloc(FIBRE_GRID_THREADS, sizeof *table.lanes);
+    table.groups = calloc(BUCKETS, sizeof(void *));
+    table.moments = calloc(BUCKETS, sizeof(void *));
+    trace.turn_limit = TRACE_TURNS;
+    trace.steps = 0;
+    if (!table.lanes || !table.groups || !table.moments)
+        return false;
+    trace_lanes_forget();
+    return true;
+}
+
+static void free_sites(void)
+{
+    for (size_t i = 0; i < SITE_BUCKETS; i++)
+        for (struct trace_site *next; table.sites[i]; table.sites[i] = next) {
+            next = table.sites[i]->chain;
+            free(table.sites[i]);
+        }
+    for (size_t i = 0; i < LOOP_BUCKETS; i++)
+        for (struct trace_loop *next; table.loops[i]; table.loops[i] = next) {
+            next = table.loops[i]->chain;
+            free(table.loops[i]);
+        }
+}
+
+void trace_lanes_close(void)
+{
+    trace_lanes_forget();
+    free_sites();
+    for (struct chunk *next; table.spare; table.spare = next) {
+        next = table.spare->next;
+        free(table.spare);
+    }
+    free(table.groups);
+    free(table.moments);
+    free(table.lanes);
+    memset(&table, 0, sizeof table);
+}
+
+/* --- sites ------------------------------------------------------------------------------------ */
+
+static bool is_site(const struct trace_site *site, uintptr_t pc, enum trace_what what,
+    enum image_range_kind kind, uint32_t bytes)
+{
+    return site && site->pc == pc && site->what == what && site->kind == kind &&
+           site->bytes == bytes;
+}
+
+/* NULL without memory. */
+static struct trace_site *find_site(
+    uintptr_t pc, enum trace_what what, enum image_range_kind kind, uint32_t bytes)
+{
+    uint64_t hash = mix(pc, bytes << 8 | (uint32_t)what << 4 | (uint32_t)kind);
+    struct trace_site **cached = &table.cache[hash % SITE_CACHE];
+    if (is_site(*cached, pc, what, kind, bytes))
+        return *cached;
+    struct trace_site **bucket = &table.sites[hash % SITE_BUCKETS], *site = *bucket;
+    while (site && !is_site(site, pc, what, kind, bytes))
+        site = site->chain;
+    if (!site && (site = malloc(sizeof *site))) {
+        *site = (struct trace_site){
+            .chain = *bucket, .pc = pc, .what = what, .kind = kind, .bytes = bytes};
+        *bucket = site;
+    }
+    return *cached = site;
+}
+
+void trace_each_site(void (*visit)(struct trace_site *site))
+{
+    for (size_t i = 0; i < SITE_BUCKETS; i++)
+        for (struct trace_site *site = table.sites[i]; site; site = site->chain)
+            visit(site);
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+static struct trace_group **group_bucket(
+    const struct trace_site *site, uint64_t hash, uint32_t warp, uint32_t repeat)
+{
+    return &table.groups[mix(hash ^ (uintptr_t)site, (uint64_t)warp << 32 | repeat) % BUCKETS];
+}
+
+/* Takes what lies in deeper turns than the limit out of the records, for other use. */
+static void drop_deep_groups(uint32_t warp)
+{
+    struct trace_group *last = &trace.root[warp];
+    for (struct trace_group *group = last->order, *next; group; group = next) {
+        next = group->order;
+        if (group->turns <= trace.turn_limit) {
+            struct trace_group **bucket =
+                group_bucket(group->site, group->hash, warp, group->repeat);
+            group->chain = *bucket;
+            *bucket = group;
+            last = last->order = group;
+            continue;
+        }
+        struct trace_group **list =
+            group->site->what == TRACE_BLOCK ? &table.free_blocks : &table.free_accesses;
+        group->chain = *list;
+        *list = group;
+    }
+    last->order = NULL;
+    trace.last[warp] = last;
+}
+
+/* There is no more room: fewer turns are recorded from here on, and of all lanes the same. */
+static void halve_turns(void)
+{
+    trace.turn_limit /= 2;
+    memset(table.groups, 0, BUCKETS * sizeof(void *));
+    for (uint32_t w = 0; w < TRACE_WARPS; w++)
+        drop_deep_groups(w);
+}
+
+static struct trace_group *group_room(bool is_block, uint32_t turns)
+{
+    size_t bytes = sizeof(struct trace_group);
+    struct trace_group **list = is_block ? &table.free_blocks : &table.free_accesses;
+    if (!is_block)
+        bytes += ACCESS_LANES * sizeof(uint64_t);
+    while (turns <= trace.turn_limit) {
+        struct trace_group *group = *list ? *list : record_room(bytes);
+        if (group) {
+            *list = group == *list ? group->chain : *list;
+            return group;
+        }
+        halve_turns();
+    }
+    return NULL;
+}
+
+static struct trace_moment *find_moment(
+    const struct trace_lane *lane, struct trace_site *site, uint32_t repeat)
+{
+    struct trace_moment **bucket =
+        &table.moments[mix(lane->hash ^ (uintptr_t)site, repeat) % BUCKETS];
+    for (struct trace_moment *moment = *bucket; moment; moment = moment->chain)
+        if (moment->site == site && moment->hash == lane->hash && moment->repeat == repeat)
+            return moment;
+    struct trace_moment *moment = record_room(sizeof *moment);
+    if (moment) {
+        *moment = (struct trace_moment){.chain = *bucket,
+            .order = trace.moments,
+            .site = site,
+            .hash = lane->hash,
+            .repeat = repeat,
+            .turns = lane->turns};
+        trace.moments = *bucket = moment;
+    }
+    return moment;
+}
+
+static struct trace_group *new_group(
+    const struct trace_lane *lane, struct trace_site *site, uint32_t warp, uint32_t repeat)
+{
+    bool is_block = site->what == TRACE_BLOCK;
+    struct trace_group *group = group_room(is_block, lane->turns);
+    if (!group)
+        return NULL;
+    struct trace_group **bucket = group_bucket(site, lane->hash, warp, repeat);
+    *group = (struct trace_group){.chain = *bucket,
+        .site = site,
+        .moment = is_block ? find_moment(lane, site, repeat) : NULL,
+        .hash = lane->hash,
+        .warp = warp,
+        .repeat = repeat,
+        .turns = lane->turns};
+    *bucket = group;
+    trace.last[warp] = trace.last[warp]->order = group;
+    return group;
+}
+
+static bool is_group(const struct trace_group *group, const struct trace_lane *lane,
+    const struct trace_site *site, uint32_t warp, uint32_t repeat)
+{
+    return group->site == site && group->hash == lane->hash && group->warp == warp &&
+           group->repeat == repeat;
+}
+
+/* The group that the lane joins at this site, or NULL if it is not to be recorded. A lane that was
+ * here before in the same turn is here again for a reason that no loop shows: counted apart. */
+static struct trace_group *join_group(struct trace_lane *lane, struct trace_site *site)
+{
+    uint32_t warp = run.thread / ACCESS_LANES, bit = (uint32_t)1 << run.thread % ACCESS_LANES;
+    struct trace_group *group = lane->at->next;
+    if (!group || !is_group(group, lane, site, warp, 0) || group->mask & bit) {
+        uint32_t repeat = 0;
+        do {
+            group = *group_bucket(site, lane->hash, warp, repeat);
+            while (group && !is_group(group, lane, site, warp, repeat))
+                group = group->chain;
+        } while (group && group->mask & bit && ++repeat < TRACE_REPEATS);
+        if (repeat == TRACE_REPEATS)
+            return NULL;
+        if (!group && !(group = new_group(lane, site, warp, repeat)))
+            return NULL;
+        lane->at->next = group;
+    }
+    group->mask |= bit;
+    lane->at = group;
+    return group;
+}
+
+/* --- loops and calls -------------------------------------------------------------------------- */
+
+/* New with the address as its end, if need be; NULL without memory. */
+static struct trace_loop *find_loop(uintptr_t header)
+{
+    struct trace_loop **bucket = &table.loops[mix(header, 0) % LOOP_BUCKETS], *loop = *bucket;
+    while (loop && loop->header != header)
+        loop = loop->chain;
+    if (!loop && (loop = malloc(sizeof *loop))) {
+        *loop = (struct trace_loop){.chain = *bucket, .header = header, .end = header};
+        *bucket = loop;
+    }
+    return loop;
+}
+
+static struct trace_nest *innermost_loop(struct trace_lane *lane)
+{
+    struct trace_nest *nest = lane->depth ? &lane->nest[lane->depth - 1] : NULL;
+    return nest && nest->loop ? nest : NULL;
+}
+
+static void leave_nest(struct trace_lane *lane)
+{
+    const struct trace_nest *nest = &lane->nest[--lane->depth];
+    lane->hash = nest->hash;
+    lane->turns = nest->turns;
+    if (!nest->loop) {
+        lane->last = nest->last;
+        lane->frame = nest->frame;
+    }
+}
+
+static void leave_loops(struct trace_lane *lane)
+{
+    while (innermost_loop(lane))
+        leave_nest(lane);
+}
+
+/* The innermost call, whose loops have been left. */
+static void leave_call(struct trace_lane *lane)
+{
+    leave_loops(lane);
+    if (lane->depth)
+        leave_nest(lane);
+    lane->has_left = false;
+}
+
+static uint32_t product(uint32_t turns, uint32_t count)
+{
+    uint64_t all = (uint64_t)turns * count;
+    return all < UINT32_MAX ? (uint32_t)all : UINT32_MAX;
+}
+
+/* From lane->last back to pc, which may be the same. */
+static void turn_back(struct trace_lane *lane, uintptr_t pc)
+{
+    struct trace_nest *nest;
+    while ((nest = innermost_loop(lane)) && nest->loop->header > pc)
+        leave_nest(lane);
+    if (!nest || nest->loop->header != pc) {
+        struct trace_loop *loop = lane->depth < TRACE_NEST ? find_loop(pc) : NULL;
+        if (!loop)
+            return;
+        nest = &lane->nest[lane->depth++];
+        *nest = (struct trace_nest){.loop = loop, .turns = lane->turns, .hash = lane->hash};
+    }
+    nest->count++;
+    if (nest->loop->end < lane->last)
+        nest->loop->end = lane->last;
+    lane->hash = mix(mix(nest->hash, pc), nest->count);
+    lane->turns = product(nest->turns, nest->count + 1);
+}
+
+static void move(struct trace_lane *lane, uintptr_t pc)
+{
+    struct trace_nest *nest;
+    if (pc <= lane->last)
+        turn_back(lane, pc);
+    else
+        while ((nest = innermost_loop(lane)) && pc > nest->loop->end)
+            leave_nest(lane);
+    lane->last = pc;
+}
+
+/* --- hooks ------------------------------------------------------------------------------------ */
+
+/* The lane that runs, returned from the functions that it has left. */
+static struct trace_lane *current_lane(uintptr_t frame)
+{
+    struct trace_lane *lane = &table.lanes[run.block->first_fibre + run.thread];
+    if (++trace.steps > TRACE_STEPS)
+        end_launch();
+    if (lane->interval != trace.interval) {
+        lane->interval = trace.interval;
+        lane->at = &trace.root[run.thread / ACCESS_LANES];
+        lane->moment = &trace.start;
+    }
+    if (lane->lost_frame && frame > lane->lost_frame)
+        lane->lost_frame = 0;
+    while (frame > lane->frame && lane->depth)
+        leave_call(lane);
+    return lane;
+}
+
+static bool is_recorded(const struct trace_lane *lane)
+{
+    return lane->turns <= trace.turn_limit && !lane->lost_frame;
+}
+
+void trace_access(uintptr_t address, uintptr_t bytes, enum image_access access,
+    enum image_range_kind kind, void *pc, void *frame)
+{
+    static const enum trace_what whats[] = {TRACE_LOAD, TRACE_STORE, TRACE_ATOMIC};
+    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    struct trace_site *site = find_site((uintptr_t)pc, whats[access], kind, (uint32_t)bytes);
+    if (!site)
+        return;
+    site->lane_accesses++;
+    trace.accesses++;
+    struct trace_group *group = is_recorded(lane) ? join_group(lane, site) : NULL;
+    if (group)
+        group->address[run.thread % ACCESS_LANES] = address;
+}
+
+/* From `lane->moment` to `moment`. */
+static void note_way(struct trace_lane *lane, struct trace_moment *moment)
+{
+    moment->lanes++;
+    for (uint32_t i = 0; lane->moment && i < TRACE_PREDECESSORS; i++) {
+        if (!moment->from[i])
+            moment->from[i] = lane->moment;
+        if (moment->from[i] == lane->moment)
+            break;
+    }
+}
+
+void trace_block(void *pc, void *frame)
+{
+    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    if (lane->lost_frame)
+        return;
+    move(lane, (uintptr_t)pc);
+    struct trace_site *site =
+        is_recorded(lane) ? find_site((uintptr_t)pc, TRACE_BLOCK, IMAGE_STATIC, 0) : NULL;
+    struct trace_group *group = site ? join_group(lane, site) : NULL;
+    struct trace_moment *moment = group ? group->moment : NULL;
+    if (moment)
+        note_way(lane, moment);
+    lane->moment = moment;
+}
+
+void trace_call(void *site, void *frame)
+{
+    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    if (lane->lost_frame)
+        return;
+    if (lane->has_left)
+        leave_call(lane);
+    if (lane->depth == TRACE_NEST) {
+        lane->lost_frame = (uintptr_t)frame;
+        return;
+    }
+    lane->nest[lane->depth++] = (struct trace_nest){
+        .last = lane->last, .frame = lane->frame, .turns = lane->turns, .hash = lane->hash};
+    lane->hash = mix(lane->hash, (uintptr_t)site);
+    lane->last = 0;
+    lane->frame = (uintptr_t)frame;
+}
+
+/* The function's last blocks may still follow: what comes in another frame ends it. */
+void trace_return(void *frame)
+{
+    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    lane->has_left = !lane->lost_frame;
+}
+
+void trace_start_threads(uint32_t first_fibre, uint32_t count)
+{
+    for (uint32_t i = 0; trace.is_on && i < count; i++) {
+        struct trace_lane *lane = &table.lanes[first_fibre + i];
+        lane->interval = 0;
+        lane->last = lane->lost_frame = 0;
+        lane->has_left = false;
+        lane->frame = UINTPTR_MAX;
+        lane->hash = 0;
+        lane->turns = 1;
+        lane->depth = 0;
+    }
+}
