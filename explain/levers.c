@@ -158,7 +158,9 @@ static bool try_value(struct hunt *hunt, size_t param, size_t index)
     values[param] = lever.to = lever.param->values[index];
     if (measure(levers, hunt->quantity, values, &amount, &lever.time_ns))
         return false;
-    if ((amount - hunt->now) * hunt->direction > 0 && lever.time_ns <= levers->time_ns * WORSE)
+    /* The estimate knows nothing of spills: it would keep every register in use. */
+    bool is_slower = hunt->quantity != LEVER_REGISTERS && lever.time_ns > levers->time_ns * WORSE;
+    if ((amount - hunt->now) * hunt->direction > 0 && !is_slower)
         keep(hunt, lever);
     return true;
 }
@@ -194,4 +196,25 @@ size_t levers_find(const struct levers *levers, enum lever_quantity quantity, in
     for (size_t i = 0; i < levers->estimator.manifest->param_count; i++)
         try_param(&hunt, i);
     return hunt.count;
+}
+
+bool levers_lower(
+    const struct levers *levers, const struct manifest_param *param, struct lever *lever)
+{
+    const struct manifest *manifest = levers->estimator.manifest;
+    size_t index = (size_t)(param - manifest->params);
+    int64_t values[MANIFEST_MAX_PARAMS];
+    bool is_found = false;
+    memcpy(values, levers->values, sizeof values);
+    for (size_t i = 0; i < param->value_count; i++) {
+        struct estimate estimate;
+        int64_t slots[MANIFEST_MAX_SLOTS];
+        int64_t value = values[index] = param->values[i];
+        bool is_nearer = value < levers->values[index] && (!is_found || value > lever->to);
+        if (!is_nearer || run_estimate(levers, values, &estimate, slots))
+            continue;
+        *lever = (struct lever){param, value, estimate.time_ns};
+        is_found = true;
+    }
+    return is_found;
 }

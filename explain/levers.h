@@ -1,7 +1,7 @@
 /* Which parameters move a quantity of a configuration, and to which value: each parameter alone,
  * to its nearest valid value in either direction (any value, where values have names). What the
  * estimate takes to be slower on the whole is left out, so that no advice heals one thing by
- * breaking another. Pure. */
+ * breaking another (registers apart: the estimate does not know what spills cost). Pure. */
 #ifndef TUNE_EXPLAIN_LEVERS_H
 #define TUNE_EXPLAIN_LEVERS_H
 
@@ -41,5 +41,9 @@ int levers_init(struct levers *levers, const struct manifest *manifest, const js
  * first; returns how many were written. */
 size_t levers_find(const struct levers *levers, enum lever_quantity quantity, int direction,
     struct lever *found, size_t room);
+
+/* The next smaller valid value of one parameter (of the manifest), whatever it moves. */
+bool levers_lower(
+    const struct levers *levers, const struct manifest_param *param, struct lever *lever);
 
 #endif

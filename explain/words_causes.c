@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define LEVERS_NAMED 3
+#define REGISTERS_FULL 250 /* of the 255 that a thread can have */
 
 /* --- parts of sentences ----------------------------------------------------------------------- */
 
@@ -76,23 +77,37 @@ static bool mentions(const struct manifest_param *param, const char *const *word
     return false;
 }
 
-/* Keeps the levers whose parameters mention one of the words, or (is_wanted false) none. */
-static size_t filter(
-    struct lever *found, size_t count, const char *const *words, bool is_wanted, size_t room)
+/* Keeps the first levers whose parameters mention one of the words. */
+static size_t only_of(struct lever *found, size_t count, const char *const *words)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < count && kept < room; i++)
-        if (mentions(found[i].param, words) == is_wanted)
+    for (size_t i = 0; i < count && kept < LEVERS_NAMED; i++)
+        if (mentions(found[i].param, words))
             found[kept++] = found[i];
     return kept;
 }
 
 /* --- causes ----------------------------------------------------------------------------------- */
 
-/* Parameters by which the compiler is told how many blocks to leave registers for: fewer of those
- * mean more registers, where any other parameter must take fewer. */
-static const char *const register_caps[] = {
-    "min_blocks", "leaves registers", "launch_bounds", NULL};
+/* What takes registers, and what keeps the compiler from giving more: a parameter of the launch
+ * bounds, which is no matter where it gives all that a thread can have. */
+static size_t register_levers(const struct story *story, struct lever found[LEVERS_NAMED])
+{
+    static const char *const bounds[] = {
+        "min_blocks", "leaves registers", "launch_bounds", "launch bounds", NULL};
+    const struct manifest *manifest = story->levers.estimator.manifest;
+    size_t count = 0;
+    struct lever rest[MANIFEST_MAX_PARAMS];
+    bool is_full = explain_number(story->explanation, "registers") >= REGISTERS_FULL;
+    for (size_t i = 0; i < manifest->param_count && !is_full && count < LEVERS_NAMED; i++)
+        if (mentions(&manifest->params[i], bounds))
+            count += levers_lower(&story->levers, &manifest->params[i], &found[count]);
+    size_t more = levers_find(&story->levers, LEVER_REGISTERS, -1, rest, MANIFEST_MAX_PARAMS);
+    for (size_t i = 0; i < more && count < LEVERS_NAMED; i++)
+        if (!mentions(rest[i].param, bounds))
+            found[count++] = rest[i];
+    return count;
+}
 
 static void tell_spills(const struct story *story)
 {
@@ -104,16 +119,9 @@ static void tell_spills(const struct story *story)
         fputs(" of the instructions that access memory", story->text);
     }
     fputs("; less to keep in registers, or more registers per thread, cures that", story->text);
-    if (!story->has_levers)
-        return;
-    struct lever found[MANIFEST_MAX_PARAMS];
-    size_t count = levers_find(&story->levers, LEVER_REGISTERS, 1, found, MANIFEST_MAX_PARAMS);
-    count = filter(found, count, register_caps, true, 1);
-    struct lever *rest = found + count;
-    size_t more = levers_find(
-        &story->levers, LEVER_REGISTERS, -1, rest, (size_t)(MANIFEST_MAX_PARAMS - (int)count));
-    more = filter(rest, more, register_caps, false, LEVERS_NAMED - count);
-    say_levers(story, found, count + more);
+    struct lever found[LEVERS_NAMED];
+    if (story->has_levers)
+        say_levers(story, found, register_levers(story, found));
 }
 
 static void say_degree(FILE *text, double degree)
@@ -141,7 +149,7 @@ static void tell_conflicts(const struct story *story)
         return;
     size_t count =
         levers_find(&story->levers, LEVER_SHARED_TRAFFIC, -1, found, MANIFEST_MAX_PARAMS);
-    say_levers(story, found, filter(found, count, remedies, true, LEVERS_NAMED));
+    say_levers(story, found, only_of(found, count, remedies));
 }
 
 static void tell_sectors(const struct story *story)
