@@ -223,6 +223,25 @@ static void weigh_traffic(const json_t *explanation, struct weighed *weighed)
             : 0;
 }
 
+/* What the estimate takes the other ceilings to cost beyond those of the work itself. Wasted passes
+ * are told as conflicts, and traffic is told as such where it is known. */
+static void weigh_side_ceiling(struct weighed *weighed)
+{
+    const double *share = weighed->share;
+    bool knows_traffic = weighed->weight[CAUSE_TRAFFIC] > 0 || weighed->weight[CAUSE_SECTORS] > 0;
+    double excess[ESTIMATE_CEILING_COUNT] = {
+        [ESTIMATE_ISSUE] = share[ESTIMATE_ISSUE],
+        [ESTIMATE_PIPE] = share[ESTIMATE_PIPE] - weighed->weight[CAUSE_CONFLICTS],
+        [ESTIMATE_L2] = knows_traffic ? 0 : share[ESTIMATE_L2],
+    };
+    weighed->side = ESTIMATE_ISSUE;
+    for (int i = 0; i < ESTIMATE_CEILING_COUNT; i++)
+        if (excess[i] > excess[weighed->side])
+            weighed->side = (enum estimate_ceiling)i;
+    weighed->weight[CAUSE_CEILING] =
+        clamp(excess[weighed->side] - fmax(share[ESTIMATE_FLOPS], share[ESTIMATE_DRAM]));
+}
+
 static void weigh_occupancy(struct weighed *weighed)
 {
     double fraction = weighed->resident_fraction;
@@ -261,6 +280,7 @@ void explain_weigh(const json_t *explanation, struct weighed *weighed)
     weight[CAUSE_FEW_BLOCKS] = weighed->idle_sms;
     weight[CAUSE_TAIL] = weighed->tail_loss;
     weigh_traffic(explanation, weighed);
+    weigh_side_ceiling(weighed);
     weigh_occupancy(weighed);
     cap_by_headroom(weighed);
 }

@@ -19,6 +19,7 @@
     X(CONFLICTS, "bank_conflicts")                                                                 \
     X(SECTORS, "sectors")       /* of global memory that carry what nobody asked for */            \
     X(TRAFFIC, "traffic")       /* operands asked for again and again */                           \
+    X(CEILING, "ceiling")       /* one beside arithmetic and device memory, by the estimate */     \
     X(DIVERGENCE, "divergence") /* lanes that idle in branches */                                  \
     X(FEW_BLOCKS, "few_blocks") /* multiprocessors without a block */                              \
     X(TAIL, "tail")             /* of the last wave of blocks */                                   \
@@ -37,9 +38,10 @@ struct weighed {
     /* Share of the time that each ceiling takes by the model; 0 where nothing is estimated. */
     double share[ESTIMATE_CEILING_COUNT];
     bool has_estimate;
-    bool is_measured;  /* against limits: `headroom` is from a clock, not from the model */
-    bool has_headroom; /* else 1 */
-    double headroom;   /* share of the time that the higher ceiling does not account for */
+    enum estimate_ceiling side; /* the highest ceiling beside flops and dram */
+    bool is_measured;           /* against limits: `headroom` is from a clock, not from the model */
+    bool has_headroom;          /* else 1 */
+    double headroom;            /* share of the time that the higher ceiling does not account for */
     /* Of the traced blocks. */
     double shared_requests, wavefronts, wasted_wavefronts;
     double global_requests, sectors, ideal_sectors, wasted_sectors;

@@ -53,13 +53,16 @@ static void tell_standing(const struct story *story)
     fputs(".", story->text);
 }
 
-/* Waits and too few warps are one thing seen from two sides: the lighter one is not told. */
+/* Waits and too few warps are one thing seen from two sides: the lighter one is not told. Nor are
+ * too few warps where too few blocks say why. */
 static void drop_twins(double weight[CAUSE_COUNT])
 {
     double *lighter = weight[CAUSE_WAITS] < weight[CAUSE_OCCUPANCY] ? &weight[CAUSE_WAITS]
                                                                     : &weight[CAUSE_OCCUPANCY];
     if (weight[CAUSE_WAITS] > 0 && weight[CAUSE_OCCUPANCY] > 0)
         *lighter = 0;
+    if (weight[CAUSE_FEW_BLOCKS] >= WORTH_TELLING)
+        weight[CAUSE_OCCUPANCY] = 0;
 }
 
 /* How many were told. */
@@ -81,19 +84,19 @@ static int tell_causes(const struct story *story, double weight[CAUSE_COUNT])
 
 static void tell_little(const struct story *story, const double weight[CAUSE_COUNT])
 {
-    int count = 0, said = 0;
-    for (int i = 0; i < CAUSE_COUNT; i++)
-        count += weight[i] > WORTH_NAMING && weight[i] < WORTH_TELLING;
+    const char *names[CAUSE_COUNT];
+    int count = 0;
     for (int i = 0; i < CAUSE_COUNT; i++) {
-        if (!(weight[i] > WORTH_NAMING && weight[i] < WORTH_TELLING))
-            continue;
-        fprintf(story->text, "%s%s",
-            said == 0          ? " Little is lost to "
-            : said + 1 < count ? ", "
-                               : " and ",
-            cause_name((enum explain_cause)i));
-        said++;
+        const char *name = cause_name((enum explain_cause)i);
+        if (weight[i] > WORTH_NAMING && weight[i] < WORTH_TELLING && name != NULL)
+            names[count++] = name;
     }
+    for (int i = 0; i < count; i++)
+        fprintf(story->text, "%s%s",
+            i == 0          ? " Little is lost to "
+            : i + 1 < count ? ", "
+                            : " and ",
+            names[i]);
     if (count > 0)
         fputs(".", story->text);
 }
@@ -102,6 +105,7 @@ static void tell_end(const struct story *story, int told)
 {
     const json_t *roofline = json_object_get(story->explanation, "roofline");
     bool is_memory = strcmp(explain_text(roofline, "ceiling"), "memory") == 0;
+    bool is_traced = json_is_object(json_object_get(story->explanation, "traced"));
     if (story->weighed.is_measured && explain_number(roofline, "share") >= NEAR_CEILING)
         fputs(
             is_memory
@@ -109,13 +113,13 @@ static void tell_end(const struct story *story, int told)
                 : " So near to the peak there is nothing left to gain but by fewer operations, or"
                   " by a dtype that the device computes faster.",
             story->text);
-    else if (told == 0 && story->weighed.has_headroom && story->weighed.headroom > 0.2)
+    else if (told == 0 && is_traced && story->weighed.has_headroom && story->weighed.headroom > 0.2)
         fputs(story->weighed.is_measured
-                  ? " Nothing that is seen here accounts for the rest; latencies and instructions"
-                    " beside the arithmetic are left."
+                  ? " Nothing that is seen here accounts for the rest; latencies are left, and"
+                    " instructions beside the work itself."
                   : " Nothing wasteful is seen here.",
             story->text);
-    if (json_is_null(json_object_get(story->explanation, "traced")))
+    if (!is_traced)
         fputs(" Its accesses were not traced, so conflicts, sectors and divergence are not known.",
             story->text);
 }

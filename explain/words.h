@@ -21,7 +21,7 @@ struct story {
 /* One sentence. */
 void tell_cause(const struct story *story, enum explain_cause cause);
 
-/* What it is called where it weighs little. */
+/* What it is called where it weighs little; NULL: nothing. */
 const char *cause_name(enum explain_cause cause);
 
 /* "25 %" */

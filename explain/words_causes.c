@@ -187,6 +187,31 @@ static void tell_traffic(const struct story *story)
     say_moves(story, LEVER_TRAFFIC, -1);
 }
 
+static void tell_ceiling(const struct story *story)
+{
+    static const struct {
+        const char *name, *cure;
+        enum lever_quantity quantity;
+    } sides[ESTIMATE_CEILING_COUNT] = {
+        [ESTIMATE_ISSUE] = {"issuing instructions takes", "wider accesses take fewer of them",
+            LEVER_SHARED_TRAFFIC},
+        [ESTIMATE_PIPE] = {"moving data from shared memory and L1 to registers takes",
+            "more work per thread on what it holds in registers moves less", LEVER_SHARED_TRAFFIC},
+        [ESTIMATE_L2] = {"the traffic between L2 and the multiprocessors takes",
+            "larger tiles make less of it", LEVER_TRAFFIC},
+    };
+    const double *share = story->weighed.share;
+    enum estimate_ceiling side = story->weighed.side;
+    bool is_memory = share[ESTIMATE_DRAM] > share[ESTIMATE_FLOPS];
+    fprintf(story->text, " By the estimate %s ", sides[side].name);
+    say_percent(story->text, share[side]);
+    fprintf(story->text, " of the time, where %s ",
+        is_memory ? "device memory needs" : "the arithmetic needs");
+    say_percent(story->text, share[is_memory ? ESTIMATE_DRAM : ESTIMATE_FLOPS]);
+    fprintf(story->text, "; %s", sides[side].cure);
+    say_moves(story, sides[side].quantity, -1);
+}
+
 static void tell_divergence(const struct story *story)
 {
     const json_t *worst = explain_worst(story->explanation, CAUSE_DIVERGENCE);
@@ -275,12 +300,13 @@ static void tell_occupancy(const struct story *story)
 
 static const struct {
     void (*tell)(const struct story *story);
-    const char *name; /* where it is little */
+    const char *name; /* where it is little; NULL: then it is not worth a word */
 } tellers[CAUSE_COUNT] = {
     [CAUSE_SPILLS] = {tell_spills, "spilled registers"},
     [CAUSE_CONFLICTS] = {tell_conflicts, "bank conflicts"},
     [CAUSE_SECTORS] = {tell_sectors, "uncoalesced accesses"},
     [CAUSE_TRAFFIC] = {tell_traffic, "repeated reads of operands"},
+    [CAUSE_CEILING] = {tell_ceiling, NULL},
     [CAUSE_DIVERGENCE] = {tell_divergence, "divergence"},
     [CAUSE_FEW_BLOCKS] = {tell_few_blocks, "idle multiprocessors"},
     [CAUSE_TAIL] = {tell_tail, "the tail of the last wave"},

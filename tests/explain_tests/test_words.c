@@ -37,7 +37,7 @@ static const char gemm_base[] =
     "'instructions':{'total':1000,'by_class':{'fp32':700,'global_load':20,'shared_load':70,"
     "'shared_store':10,'integer':150,'local':0}},"
     "'estimate':{'time_ns':5000000,'limited_by':'flops','ceilings_ns':{'flops':2500000,"
-    "'issue':2600000,'memory_pipe':4000000,'l2':1500000,'dram':100000},'wait_ns':0,"
+    "'issue':2600000,'memory_pipe':2400000,'l2':1500000,'dram':100000},'wait_ns':0,"
     "'launch_ns':1500},'median_ns':5000000,'interval_ns':[4990000,5010000],"
     "'measured_on':'NVIDIA H200','notes':[]}";
 
@@ -202,15 +202,15 @@ static void low_occupancy_far_from_ceilings_names_the_resource(void **state)
 {
     (void)state;
     static const char low[] =
-        "{'config':{'BM':128,'BN':128,'BK':32,'TM':8,'TN':8,'VEC':4,'STAGES':2},"
-        "'occupancy':{'fraction':0.125,'warps_per_sm':8,'blocks_per_sm':1,"
-        "'limited_by':'shared_memory','shared_bytes':65536,'threads':256},'blocks':1056,"
-        "'registers':128,'roofline':{'share':%s}}";
+        "{'arch':'sm_80','config':{'BM':256,'BN':128,'BK':32,'TM':8,'TN':8,'STAGES':2},"
+        "'occupancy':{'fraction':0.25,'warps_per_sm':16,'blocks_per_sm':1,"
+        "'limited_by':'shared_memory','shared_bytes':98304,'threads':512},'blocks':1056,"
+        "'registers':64,'roofline':{'share':%s}}";
     char changes[512];
     snprintf(changes, sizeof changes, low, "0.25");
     expect(words("gemm", changes),
-        LIST("Few warps: a multiprocessor holds 8 of 64, limited by shared memory",
-            "less shared memory per block"),
+        LIST("Few warps: a multiprocessor holds 16 of 64, limited by shared memory",
+            "less shared memory per block", "BK (32 to 16)"),
         LIST("grid has no more", "So near"));
     /* The same occupancy near the peak is none of our business. */
     snprintf(changes, sizeof changes, low, "0.95");
@@ -233,7 +233,7 @@ static void few_blocks_leave_multiprocessors_idle_and_ask_for_a_split(void **sta
                "{'shape':{'M':512,'N':512},'blocks':64,'waves':0.12121212,'tail_fill':0.1212}"),
         LIST("Too few blocks: 64 for 132 multiprocessors", "52 % of them have nothing to do",
             "SPLIT_K (1 to "),
-        LIST("Tail", "Few warps: a multiprocessor holds"));
+        LIST("Tail", "Few warps"));
     /* A device that is not known has no number of multiprocessors. */
     expect(words("gemm", "{'device':null,'blocks':64,'waves':64,'occupancy':{'blocks_per_sm':1}}"),
         LIST("reaches"), LIST("Too few", "Tail"));
@@ -277,7 +277,7 @@ static void what_is_not_measured_or_not_traced_is_said(void **state)
                          "'intensity':null}"),
         LIST("Nothing is measured", "by the estimate, an order and no forecast, arithmetic limits",
             "not traced", "not known"),
-        LIST("reaches", "Nothing that is seen"));
+        LIST("reaches", "Nothing that is seen", "Nothing wasteful"));
     expect(words("gemm", "{'roofline':{'share':null,'limits':null}}"),
         LIST("no limits of that device are known"), LIST("reaches", "Nothing is measured"));
     expect(words(NULL, "{'median_ns':null,'roofline':null,'estimate':null,'occupancy':null,"
@@ -290,6 +290,25 @@ static void waits_name_what_loads_ahead(void **state)
     (void)state;
     expect(words("gemm", "{'estimate':{'wait_ns':1500000},'roofline':{'share':0.4}}"),
         LIST("Waits: by the estimate 30 % of the time", "STAGES (1 to 2)"), LIST("STAGES (2"));
+}
+
+static void too_few_blocks_to_fill_the_warps_are_not_taken_for_a_resource(void **state)
+{
+    (void)state;
+    expect(words("gemm", "{'shape':{'M':512,'N':1024},'blocks':132,'waves':0.25,'tail_fill':0.25,"
+                         "'roofline':{'share':0.3}}"),
+        LIST("Few warps: a multiprocessor gets about 8 of 64", "grid has no more blocks",
+            "SPLIT_K (1 to 2)"),
+        LIST("Tail", "Too few blocks", "registers"));
+}
+
+static void a_ceiling_beside_the_work_is_told_from_the_estimate(void **state)
+{
+    (void)state;
+    expect(words("gemm", "{'estimate':{'ceilings_ns':{'memory_pipe':4000000}}}"),
+        LIST("By the estimate moving data from shared memory and L1 to registers takes 80 %",
+            "the arithmetic needs 50 %", "TM (4 to 8)", "TN (4 to 8)"),
+        LIST("onflict", "Nothing"));
 }
 
 int main(void)
@@ -310,6 +329,8 @@ int main(void)
         cmocka_unit_test(divergence_is_told_with_its_line),
         cmocka_unit_test(repeated_reads_ask_for_a_larger_tile),
         cmocka_unit_test(what_is_not_measured_or_not_traced_is_said),
+        cmocka_unit_test(too_few_blocks_to_fill_the_warps_are_not_taken_for_a_resource),
+        cmocka_unit_test(a_ceiling_beside_the_work_is_told_from_the_estimate),
         cmocka_unit_test(waits_name_what_loads_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
