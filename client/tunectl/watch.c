@@ -160,6 +160,7 @@ static void take_keys(struct watching *watching)
             cancel_asked(watching);
         watching->is_leaving = action == WATCH_LEAVE;
     }
+    screen_suspend();
     watching->is_leaving = watching->is_leaving || screen_signal() != 0;
 }
 

@@ -1,9 +1,9 @@
 /* See watch_screen.h.
  *
- * Design. curses handles SIGTSTP (Ctrl-Z) and the way back; the size is asked before each drawing,
- * since the window may also change while the program is suspended. The signals that end programs
- * set a flag, and a poll that they interrupt sees it. Should the program be stuck in a request
- * then, a second Ctrl-C does by hand, in the handler, what curses would do. */
+ * Design. The signals that end or stop programs set a flag, which is looked at once the poll that
+ * they interrupt returns. Should the program be stuck in a request then, a second Ctrl-C does by
+ * hand, in the handler, what curses would do. curses has a handler of its own for Ctrl-Z, but
+ * ignores that signal while it draws (seen: one Ctrl-Z of twelve was lost that came with news). */
 #include "watch_screen.h"
 
 #include <curses.h>
@@ -21,9 +21,10 @@
 
 static bool is_open;
 static SCREEN *screen;
-static volatile sig_atomic_t ending;
+static volatile sig_atomic_t ending, is_to_stop;
 /* For the handler: the terminal's state, and what brings back its normal screen. */
 static struct termios found;
+static struct sigaction found_stop;
 static char normal[256];
 static size_t normal_bytes;
 
@@ -41,6 +42,12 @@ static void on_ending(int number)
     ending = number;
 }
 
+static void on_stop(int number)
+{
+    (void)number;
+    is_to_stop = 1;
+}
+
 int screen_signal(void)
 {
     return ending;
@@ -52,6 +59,15 @@ static void catch_signals(void)
     struct sigaction action = {.sa_handler = on_ending}; /* no SA_RESTART: poll must wake */
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         sigaction(numbers[i], &action, NULL);
+}
+
+/* Before curses opens, which then leaves it alone. A shell without job control has it ignored: then
+ * there is nobody who could tell the program to go on. */
+static void catch_stop(void)
+{
+    struct sigaction action = {.sa_handler = on_stop};
+    if (sigaction(SIGTSTP, NULL, &found_stop) == 0 && found_stop.sa_handler != SIG_IGN)
+        sigaction(SIGTSTP, &action, NULL);
 }
 
 static int keep_byte(int c)
@@ -99,9 +115,12 @@ bool screen_open(void)
         return false;
     use_env(TRUE);
     use_tioctl(TRUE); /* the window's own size before LINES and COLUMNS */
+    catch_stop();
     screen = newterm(NULL, stdout, stdin);
-    if (screen == NULL)
+    if (screen == NULL) {
+        sigaction(SIGTSTP, &found_stop, NULL);
         return false;
+    }
     keep_normal();
     catch_signals(); /* in place of what curses does with them */
     is_open = true;
@@ -127,16 +146,31 @@ void screen_close(void)
     fflush(stdout);
 }
 
+/* The window may have changed meanwhile; of changes under its eyes curses knows by SIGWINCH. */
+static void take_size(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
+        resizeterm(size.ws_row, size.ws_col);
+}
+
+void screen_suspend(void)
+{
+    if (!is_to_stop)
+        return;
+    is_to_stop = 0;
+    endwin();
+    signal(SIGTSTP, SIG_DFL);
+    raise(SIGTSTP); /* returns when the shell lets it go on */
+    catch_stop();
+    take_size();
+    redrawwin(stdscr); /* with the next drawing the terminal is ours again */
+}
+
 /* --- drawing ---------------------------------------------------------------------------------- */
 
 void screen_size(int *rows, int *columns)
 {
-    struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0 &&
-        is_term_resized(size.ws_row, size.ws_col)) {
-        resizeterm(size.ws_row, size.ws_col);
-        clearok(stdscr, TRUE);
-    }
     *rows = LINES;
     *columns = COLS;
 }

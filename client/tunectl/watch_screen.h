@@ -14,6 +14,9 @@ void screen_close(void); /* more than once is fine */
  * SIGINT gives the terminal back and ends the program at once. */
 int screen_signal(void);
 
+/* If Ctrl-Z was pressed: gives the terminal back, stops, and takes it again when told to go on. */
+void screen_suspend(void);
+
 /* The size, which the window may change at any time. */
 void screen_size(int *rows, int *columns);
 void screen_draw(const struct view *view);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
-#include <wctype.h>
 
 bool text_is_utf8(void)
 {
@@ -35,8 +34,8 @@ static size_t next_character(const char *text, int *columns)
     *columns = -1;
     if (length == (size_t)-1 || length == (size_t)-2)
         return 1;
-    if (!iswcntrl((wint_t)c) && !is_format(c))
-        *columns = wcwidth(c);
+    if (!is_format(c))
+        *columns = wcwidth(c); /* -1 for controls */
     return length;
 }
 

@@ -129,9 +129,9 @@ class Watch(unittest.TestCase):
         terminal.type("%s watch; echo left $?\n" % TUNECTL)
         terminal.wait_for_text("nothing runs")
         terminal.type("\x1a")
-        terminal.wait_for(lambda: not terminal.screen.is_alternate, "the normal screen")
-        terminal.wait_for_text("%")
-        terminal.resize(12, 50)
+        terminal.wait_for_text("Stopped")
+        self.assertFalse(terminal.screen.is_alternate)
+        terminal.resize(12, 50)  # of which the shell is told, and not the program
         terminal.type("fg\n")
         terminal.wait_for(lambda: terminal.screen.is_alternate
                           and terminal.screen.lines()[11].startswith("q leave"), "it is back")
