@@ -2,6 +2,7 @@
  * told that is not so. */
 #include "../plugins_tests/support.h"
 #include "explain/explain.h"
+#include "patched.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,43 +42,14 @@ static const char gemm_base[] =
     "'launch_ns':1500},'median_ns':5000000,'interval_ns':[4990000,5010000],"
     "'measured_on':'NVIDIA H200','notes':[]}";
 
-/* Quotes are ' in these texts. */
-static json_t *quoted(const char *text)
-{
-    char *copy = strdup(text);
-    assert_non_null(copy);
-    for (char *c = copy; *c != '\0'; c++)
-        if (*c == '\'')
-            *c = '"';
-    json_t *json = parse_json(copy);
-    free(copy);
-    return json;
-}
-
-/* An object within an object is patched too. */
-static void patch(json_t *object, const json_t *changes)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach ((json_t *)changes, key, value) {
-        json_t *old = json_object_get(object, key);
-        if (json_is_object(old) && json_is_object(value))
-            patch(old, value);
-        else
-            json_object_set(object, key, value);
-    }
-}
-
 /* The words for the base with changes; `kernel` NULL: no manifest. */
 static char *words(const char *kernel, const char *changes)
 {
-    json_t *explanation = quoted(gemm_base), *more = quoted(changes);
+    json_t *explanation = patched(gemm_base, changes);
     struct manifest *manifest = kernel ? shipped(kernel) : NULL;
-    patch(explanation, more);
     char *text = explain_words(explanation, manifest);
     assert_non_null(text);
     json_decref(explanation);
-    json_decref(more);
     manifest_destroy(manifest);
     return text;
 }
