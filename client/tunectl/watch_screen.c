@@ -90,11 +90,21 @@ static void keep_normal(void)
 
 /* --- opening and closing ---------------------------------------------------------------------- */
 
+/* newterm would tell too, but it leaks where the terminal is not known. */
+static bool is_known(void)
+{
+    int status;
+    if (setupterm(NULL, STDOUT_FILENO, &status) != OK)
+        return false;
+    del_curterm(cur_term);
+    return true;
+}
+
 static bool can_be_drawn_on(void)
 {
     const char *term = getenv("TERM");
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term != NULL && term[0] != '\0' &&
-           strcmp(term, "dumb") != 0 && tcgetattr(STDOUT_FILENO, &found) == 0;
+           strcmp(term, "dumb") != 0 && is_known() && tcgetattr(STDOUT_FILENO, &found) == 0;
 }
 
 static void choose_colours(void)

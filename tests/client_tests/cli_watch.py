@@ -192,7 +192,7 @@ class Watch(unittest.TestCase):
             terminal.wait_for_text(job + " gemm M=64")
             self.assertFalse(terminal.screen.was_alternate)
             terminal.type("\x03")
-            self.assertEqual(terminal.wait_for_end(), 0)
+            self.assertEqual(terminal.wait_for_end(), 0, str(terminal))
 
     def test_in_a_pipe_it_prints_lines(self):
         job = self.sweep()
