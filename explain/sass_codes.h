@@ -2,9 +2,9 @@
  * bits 9 to 11 tell the form of its operands and do not matter here.
  *
  * No manual has these numbers. They are from the listings of NVIDIA's disassembler for 43 cubins of
- * eight architectures (39,448 instructions), and from compiling each PTX instruction by itself and
- * looking at what came of it. Where a number stands for something else on some architectures, or
- * for a copy of either direction, sass_op.c tells them apart.
+ * eight architectures (39,448 instructions), and from compiling some 450 PTX statements by
+ * themselves and looking at what came of them. Where a number stands for something else on some
+ * architectures, or for a copy of either direction, sass_op.c tells them apart.
  *
  * Comparisons and choices between f32 count as integers: they run where those do. Those of f64 and
  * f16 run with their arithmetic, and count with it. */
@@ -42,9 +42,12 @@
     X(0x036, VIADD, INTEGER, NONE)                                                                 \
     X(0x046, VIADDMNMX, INTEGER, NONE)                                                             \
     X(0x048, VIMNMX, INTEGER, NONE)                                                                \
+    X(0x051, UFSEL, INTEGER, NONE)                                                                 \
+    X(0x053, UFSETP, INTEGER, NONE)                                                                \
     X(0x082, UMOV, INTEGER, NONE)                                                                  \
     X(0x083, UP2UR, INTEGER, NONE)                                                                 \
     X(0x084, UR2UP, INTEGER, NONE)                                                                 \
+    X(0x085, UVIMNMX, INTEGER, NONE)                                                               \
     X(0x087, USEL, INTEGER, NONE)                                                                  \
     X(0x08c, UISETP, INTEGER, NONE)                                                                \
     X(0x090, UIADD3, INTEGER, NONE)                                                                \
@@ -78,7 +81,9 @@
     X(0x049, FFMA2, FP32, NONE)                                                                    \
     X(0x04a, FMUL2, FP32, NONE)                                                                    \
     X(0x04b, FADD2, FP32, NONE)                                                                    \
+    X(0x054, UFADD, FP32, NONE)                                                                    \
     X(0x055, UFFMA, FP32, NONE)                                                                    \
+    X(0x056, UFMUL, FP32, NONE)                                                                    \
     X(0x076, FMNMX3, FP32, NONE)                                                                   \
     X(0x102, FCHK, FP32, NONE)                                                                     \
     X(0x028, DMUL, FP64, NONE)                                                                     \
@@ -110,6 +115,8 @@
     X(0x043, F2IP, CONVERT, NONE)                                                                  \
     X(0x045, I2FP, CONVERT, NONE)                                                                  \
     X(0x05a, UI2F, CONVERT, NONE)                                                                  \
+    X(0x05c, UF2I, CONVERT, NONE)                                                                  \
+    X(0x05d, UFRND, CONVERT, NONE)                                                                 \
     X(0x05e, UI2FP, CONVERT, NONE)                                                                 \
     X(0x104, F2F, CONVERT, NONE)                                                                   \
     X(0x105, F2I, CONVERT, NONE)                                                                   \
@@ -151,6 +158,7 @@
     X(0x183, LDL, LOCAL, NONE)                                                                     \
     X(0x187, STL, LOCAL, NONE)                                                                     \
     X(0x0b9, ULDC, CONSTANT, NONE)                                                                 \
+    X(0x0bb, ULDC_INDEXED, CONSTANT, NONE)                                                         \
     X(0x182, LDC, CONSTANT, NONE)                                                                  \
     X(0x1ac, LDCU, CONSTANT, NONE)                                                                 \
     X(0x006, VOTE, WARP, NONE)                                                                     \
