@@ -6,7 +6,7 @@
  * asks now would meet that failure. Samples taken by another method than the newest confirmed one
  * of their GPU model are left out: medians of different methods are not comparable. The first in
  * the order of sample_compare wins. Refused samples count for nothing. */
-#include "tuning_db_internal.h"
+#include "best.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -247,6 +247,24 @@ void best_rows_finish(struct best_rows *rows)
         free((void *)rows->rows[i].ties);
     free(rows->rows);
     *rows = (struct best_rows){0};
+}
+
+size_t best_standing(const struct sample **samples, size_t count)
+{
+    size_t standing_count = 0;
+    sort_samples(samples, count);
+    struct group group;
+    for (size_t begin = 0; begin < count; begin += group.count) {
+        group = next_group(samples + begin, count - begin);
+        for (size_t first = 0, end; first < group.count; first = end) {
+            end = config_end(&group, first);
+            const struct sample *standing =
+                pick_standing(&group, group.samples + first, end - first);
+            if (standing != NULL)
+                samples[standing_count++] = standing;
+        }
+    }
+    return standing_count;
 }
 
 /* --- what a choice rests on ------------------------------------------------------------------- */

@@ -23,6 +23,7 @@
 #ifndef TUNE_TUNING_DB_INTERNAL_H
 #define TUNE_TUNING_DB_INTERNAL_H
 
+#include "best.h"
 #include "tuning_db.h"
 
 #include <lmdb.h>
@@ -370,23 +371,5 @@ void db_check_stop(struct tuning_db *db);
 /* The batch has been committed and raised the generation to this. */
 void changes_add(struct tuning_db *db, const struct tuning_db_batch *batch, uint64_t generation);
 void changes_finish(struct changes *changes);
-
-/* --- best.c ----------------------------------------------------------------------------------- */
-
-/* The best rows of one key from its samples: one for each GPU model, and which of them is the
- * arch's. Texts are borrowed from the samples. */
-struct best_rows {
-    struct best *rows;
-    size_t count;
-    size_t arch; /* index of the arch's row, when count > 0 */
-};
-
-/* Reorders `samples`. 0, or -1 without memory. */
-int best_rows_pick(struct best_rows *rows, const struct sample **samples, size_t count);
-/* Puts in front the samples that the choice rests on, and tells how many they are: of these alone
- * the same rows are picked. What follows them in the array means nothing. 0, or -1 without memory.
- */
-int best_rows_reduce(const struct sample **samples, size_t count, size_t *reduced);
-void best_rows_finish(struct best_rows *rows);
 
 #endif

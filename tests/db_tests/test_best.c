@@ -1,6 +1,6 @@
 /* The rule of best.c: a pure function of the set of samples. */
 #include "fixture.h"
-#include "tuning_db/tuning_db_internal.h"
+#include "tuning_db/best.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,6 +154,24 @@ static void each_gpu_model_has_its_row_and_the_arch_the_best_of_them(void **stat
     best_rows_finish(&rows);
 }
 
+static void what_stands_is_one_sample_for_each_configuration_on_each_gpu(void **state)
+{
+    (void)state;
+    struct sample samples[6] = {make_sample(1, "1/search", 90), confirmed(1, "1/confirm", 100),
+        make_sample(2, "1/search", 50), make_sample(2, "2/search", 0),
+        make_sample(3, "1/search", 40), make_sample(1, "3/search", 70)};
+    samples[3].outcome = OUTCOME_CRASHED; /* later than the run in which it went well */
+    samples[3].time_unix_ms = samples[2].time_unix_ms + 1;
+    samples[4].method = "graph";
+    samples[5].gpu_uuid = "gpu-1";
+    const struct sample *pointers[6];
+    for (size_t i = 0; i < 6; i++)
+        pointers[i] = &samples[i];
+    assert_int_equal(best_standing(pointers, 6), 2);
+    assert_ptr_equal(pointers[0], &samples[1]);
+    assert_ptr_equal(pointers[1], &samples[5]);
+}
+
 /* A random set with many equal fields, so that every tie-breaker is needed. */
 static void random_samples(struct sample *samples, size_t count, uint64_t *seed)
 {
@@ -214,6 +232,7 @@ int main(void)
         cmocka_unit_test(the_default_of_the_same_run_is_told),
         cmocka_unit_test(times_of_another_method_are_not_compared),
         cmocka_unit_test(each_gpu_model_has_its_row_and_the_arch_the_best_of_them),
+        cmocka_unit_test(what_stands_is_one_sample_for_each_configuration_on_each_gpu),
         cmocka_unit_test(the_order_of_arrival_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
