@@ -1,18 +1,16 @@
 /* What is answered without a daemon: the default of the installed manifest, planned for the asked
  * shape. See handle.h.
  *
- * Manifests are looked for as the daemon of this user does: in the folders of TUNE_PLUGIN_PATH, in
- * the user's data folder, and in the installed one, which is found from where this library (or the
- * program that carries it) lies, or else at the prefix it was built for. The first of a name
- * counts. Only the manifest is read: no source, no hooks. */
+ * Manifests are looked for as the daemon of this user does (folders.h); the first of a name counts.
+ * Only the manifest is read: no source, no hooks. */
 #include "handle.h"
 #include "answer.h"
+#include "folders.h"
 
 #include "plugins/manifest.h"
 #include "plugins/plan.h"
 #include "plugins/space.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -29,12 +27,6 @@ struct known_manifest {
 
 /* --- finding ---------------------------------------------------------------------------------- */
 
-static const char *environment(const char *name)
-{
-    const char *value = secure_getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
 /* It becomes part of a path. */
 static bool is_kernel_name(const char *name)
 {
@@ -43,61 +35,17 @@ static bool is_kernel_name(const char *name)
     return name[0] >= 'a' && name[0] <= 'z' && name[length] == '\0' && length <= MANIFEST_MAX_NAME;
 }
 
-/* Opens FOLDER/NAME/NAME.json: a descriptor, or -1 where there is none. */
-static int open_in(const char *folder, size_t length, const char *name, char path[PATH_MAX])
-{
-    int count = snprintf(path, PATH_MAX, "%.*s/%s/%s.json", (int)length, folder, name, name);
-    if (length == 0 || count < 0 || count >= PATH_MAX)
-        return -1;
-    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-}
-
-static int open_in_list(const char *list, const char *name, char path[PATH_MAX])
-{
-    int fd = -1;
-    while (fd < 0 && list != NULL && *list != '\0') {
-        size_t length = strcspn(list, ":");
-        fd = open_in(list, length, name, path);
-        list += length + (list[length] == ':');
-    }
-    return fd;
-}
-
-static int open_of_user(const char *name, char path[PATH_MAX])
-{
-    char folder[PATH_MAX];
-    const char *data = environment("XDG_DATA_HOME"), *home = environment("HOME");
-    bool has_data = data != NULL && data[0] == '/';
-    if (!has_data && (home == NULL || home[0] != '/'))
-        return -1;
-    int count = snprintf(folder, sizeof folder, "%s%s/tunerd/plugins", has_data ? data : home,
-        has_data ? "" : "/.local/share");
-    return count < PATH_MAX ? open_in(folder, (size_t)count, name, path) : -1;
-}
-
-/* DATA/tunerd/plugins, seen from the folder of this file. */
-static int open_beside(const char *file, const char *way, const char *name, char path[PATH_MAX])
-{
-    char real[PATH_MAX], folder[PATH_MAX];
-    if (realpath(file, real) == NULL)
-        return -1;
-    *strrchr(real, '/') = '\0';
-    int count = snprintf(folder, sizeof folder, "%s/%s/tunerd/plugins", real, way);
-    return count < PATH_MAX ? open_in(folder, (size_t)count, name, path) : -1;
-}
-
+/* Opens FOLDER/NAME/NAME.json of the first folder that has it: a descriptor, or -1. */
 static int open_manifest(const char *name, char path[PATH_MAX])
 {
-    static const char built_for[] = TUNE_DATADIR "/tunerd/plugins";
-    Dl_info self;
-    int fd = open_in_list(environment("TUNE_PLUGIN_PATH"), name, path);
-    if (fd < 0)
-        fd = open_of_user(name, path);
-    if (fd < 0 && dladdr((const void *)&tune_open, &self) != 0)
-        fd = open_beside(self.dli_fname, TUNE_LIB_TO_DATA, name, path);
-    if (fd < 0)
-        fd = open_beside("/proc/self/exe", TUNE_BIN_TO_DATA, name, path);
-    return fd < 0 ? open_in(built_for, sizeof built_for - 1, name, path) : fd;
+    char folder[PATH_MAX];
+    int fd = -1;
+    for (size_t i = 0; fd < 0 && folders_of_plugins(i, folder); i++) {
+        int count = snprintf(path, PATH_MAX, "%s/%s/%s.json", folder, name, name);
+        if (count > 0 && count < PATH_MAX)
+            fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    }
+    return fd;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
