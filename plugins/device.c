@@ -95,6 +95,17 @@ static void set_common_limits(int64_t *attributes)
     attributes[DEVICE_regs_sm] = 65536;
 }
 
+static int unknown_architecture(const char *arch, struct tune_error *err)
+{
+    char list[160] = "";
+    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%ssm_%d", i ? " " : "", architectures[i].sm);
+    }
+    return tune_fail(
+        err, TUNE_ENOTFOUND, "unknown architecture \"%.32s\"; there are: %s", arch, list);
+}
+
 int device_generic(const char *arch, struct device_info *device, struct tune_error *err)
 {
     memset(device, 0, sizeof *device);
@@ -116,7 +127,7 @@ int device_generic(const char *arch, struct device_info *device, struct tune_err
         snprintf(device->uuid, sizeof device->uuid, "none-%s", name);
         return 0;
     }
-    return tune_fail(err, TUNE_ENOTFOUND, "unknown architecture \"%.32s\"", arch);
+    return unknown_architecture(arch, err);
 }
 
 double device_peak_flops_f32(const struct device_info *device)

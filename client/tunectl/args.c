@@ -338,10 +338,10 @@ static int take_pair(const char **text, char *name, char *value, struct tune_err
     const char *after = *text + name_length;
     if (name_length == 0 || name_length >= NAME_LIMIT * 2 || *after != '=')
         return tune_fail(
-            err, TUNE_EINVAL, "\"%.60s\" is not of the form NAME=NUMBER,NAME=NUMBER", *text);
+            err, TUNE_EINVAL, "\"%.60s\" is not of the form NAME=VALUE,NAME=VALUE", *text);
     size_t value_length = strcspn(after + 1, ",");
     if (value_length >= NAME_LIMIT * 2)
-        return tune_fail(err, TUNE_EINVAL, "\"%.60s\" is no number", after + 1);
+        return tune_fail(err, TUNE_EINVAL, "\"%.60s\" is too long", after + 1);
     snprintf(name, NAME_LIMIT * 2, "%.*s", (int)name_length, *text);
     snprintf(value, NAME_LIMIT * 2, "%.*s", (int)value_length, after + 1);
     *text = after + 1 + value_length;
@@ -376,6 +376,34 @@ int parse_dims(const char *text, json_t **dims, struct tune_error *err)
 fail:
     json_decref(*dims);
     *dims = NULL;
+    return -1;
+}
+
+int parse_config(const char *text, json_t **config, struct tune_error *err)
+{
+    *config = json_object();
+    const char *at = text;
+    do {
+        char name[NAME_LIMIT * 2], value[NAME_LIMIT * 2];
+        int64_t number;
+        if (take_pair(&at, name, value, err))
+            goto fail;
+        if (value[0] == '\0' || json_object_get(*config, name) != NULL) {
+            tune_fail(err, TUNE_EINVAL, "%s %s in \"%.80s\"", name,
+                value[0] ? "is given twice" : "has no value", text);
+            goto fail;
+        }
+        if (json_object_set_new(*config, name,
+                is_integer(value, &number) ? json_integer(number) : json_string(value))) {
+            tune_fail(err, TUNE_EINVAL, "names and values are UTF-8");
+            goto fail;
+        }
+    } while (*at != '\0');
+    return 0;
+
+fail:
+    json_decref(*config);
+    *config = NULL;
     return -1;
 }
 

@@ -59,6 +59,8 @@ int parse_integer(const char *what, const char *text, int64_t min, int64_t max, 
     struct tune_error *err);
 /* "M=4096,N=4096" -> {"M":4096,"N":4096}; each at least 1 and given once. */
 int parse_dims(const char *text, json_t **dims, struct tune_error *err);
+/* "BM=64,SWIZZLE=xor" -> {"BM":64,"SWIZZLE":"xor"}; each given once. */
+int parse_config(const char *text, json_t **config, struct tune_error *err);
 /* A file of shapes: one "M=..,N=.." per line ('#' starts a comment), or a JSON list of objects; "-"
  * is standard input. Appends to the array `shapes`. */
 int parse_shapes_file(const char *path, json_t *shapes, struct tune_error *err);

@@ -61,7 +61,7 @@ static int write_whole(const char *path, const void *bytes, size_t count, struct
     return status;
 }
 
-static int save_cubin(const json_t *answer, const char *path, struct tune_error *err)
+int save_cubin(const json_t *answer, const char *path, struct tune_error *err)
 {
     const char *text = NULL;
     if (proto_string_opt(answer, "cubin", &text, err))
@@ -88,8 +88,7 @@ static void print_triple(FILE *stream, const json_t *triple)
         (long long)json_integer_value(json_array_get(triple, 2)));
 }
 
-/* As CUDA writes it: gemm<<<(8,16,1), (256,1,1), 34816>>>(A, B, C, 1024). malloc'ed. */
-static char *launch_text(const json_t *launch)
+char *launch_text(const json_t *launch)
 {
     char *text = NULL;
     size_t length, i;

@@ -21,6 +21,10 @@ static const struct command commands[] = {
         "KERNEL --shape DIMS [--dtype T] [--arch SM] [--gpu NAME] [--mode cold|warm] [--policy P] "
         "[--session NAME] [--cubin FILE]",
         "the best known launch for a shape", run_get},
+    {"explain",
+        "[KERNEL] [--shape DIMS] [--config VALUES] [--against VALUES] [--dtype T] [--arch SM] "
+        "[--gpu NAME] [--mode cold|warm] [--no-trace] [--cubin FILE] [--resources AMOUNTS]",
+        "why a configuration is as fast as it is, or how two differ", run_explain},
     {"kernels", "", "what there is to tune", run_kernels},
     {"describe", "KERNEL", "a kernel's dimensions, parameters, constraints and default",
         run_describe},
@@ -76,6 +80,12 @@ static const struct legend {
     {"--policy", "cached, nearest (default), tune (nearest, and sweep when the GPU is idle), wait"},
     {"--session", "all who ask under this name get the same answer, whatever is tuned meanwhile"},
     {"--cubin", "write the compiled kernel to this file"},
+    {"--config", "BM=64,SWIZZLE=xor; what is left out, and all without it, is the best known's"},
+    {"--against", "another configuration to compare with"},
+    {"--no-trace", "without running the kernel on the CPU to see its accesses"},
+    {"--resources",
+        "in place of a kernel, what a block takes: threads=256,registers=64,shared=49152"
+        " (bytes, static and dynamic); no daemon is asked"},
     {"--outcome", "ok, invalid, compile_failed, over_limits, launch_failed, wrong_result, timeout, "
                   "crashed"},
     {"--plain", "lines in place of the whole screen, as in a pipe"},

@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 void *need(void *memory)
 {
@@ -210,6 +212,38 @@ void print_clean(FILE *file, const char *text)
         putc(c < 0x20 || c == 0x7F || is_c1 ? '?' : c, file);
         text += is_c1;
     }
+}
+
+int text_columns(void)
+{
+    struct winsize size;
+    int columns = 100;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        columns = size.ws_col;
+    return columns < 80 ? 80 : columns > 120 ? 120 : columns;
+}
+
+void print_wrapped(const char *text, int indent)
+{
+    int column = indent, width = text_columns();
+    bool is_first = true;
+    while (*text != '\0') {
+        size_t length = strcspn(text, " ");
+        char *word = need(strndup(text, length));
+        int columns = (int)width_of(word);
+        if (!is_first && column + 1 + columns > width) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (!is_first) {
+            column += printf(" ");
+        }
+        print_clean(stdout, word);
+        free(word);
+        column += columns;
+        is_first = false;
+        text += length + strspn(text + length, " ");
+    }
+    putchar('\n');
 }
 
 void print_json(const json_t *value)

@@ -49,6 +49,13 @@ double number_of(const json_t *object, const char *key);    /* 0 when absent */
 /* Prints text with control characters shown as '?'. */
 void print_clean(FILE *file, const char *text);
 
+/* Columns for text on standard output: the terminal's, within what reads well (80 to 120). */
+int text_columns(void);
+
+/* Prints text and a line end, control characters shown as '?'. Lines break between words before
+ * text_columns(); `indent` columns are taken on the first one and left blank on the others. */
+void print_wrapped(const char *text, int indent);
+
 /* The one value of --json. */
 void print_json(const json_t *value);
 

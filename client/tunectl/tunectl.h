@@ -38,6 +38,12 @@ int ctl_ask(struct tunectl *ctl, const char *method, json_t *params, json_t **re
  * on standard output. Returns the exit status that belongs to it. */
 int ctl_fail(const struct tunectl *ctl, const struct tune_error *err);
 
+/* As CUDA writes it: gemm<<<(8,16,1), (256,1,1), 34816>>>(A, B, C, 1024). malloc'ed. */
+char *launch_text(const json_t *launch);
+
+/* Writes the "cubin" of an answer to a file, whole or not at all, and says so on standard error. */
+int save_cubin(const json_t *answer, const char *path, struct tune_error *err);
+
 /* One command: does it all and returns the exit status. */
 int run_sweep(struct tunectl *ctl, const struct args *args);
 int run_get(struct tunectl *ctl, const struct args *args);
@@ -52,6 +58,7 @@ int run_refuse(struct tunectl *ctl, const struct args *args);
 int run_records(struct tunectl *ctl, const struct args *args);
 int run_jobs(struct tunectl *ctl, const struct args *args);
 int run_watch(struct tunectl *ctl, const struct args *args);
+int run_explain(struct tunectl *ctl, const struct args *args);
 int run_cancel(struct tunectl *ctl, const struct args *args);
 int run_simulate(struct tunectl *ctl, const struct args *args);
 int run_convert(struct tunectl *ctl, const struct args *args);
