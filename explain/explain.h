@@ -7,19 +7,23 @@
  *  "occupancy":{"blocks_per_sm","warps_per_sm","warps_max","fraction","limited_by":"threads"|"blocks"|
  *    "registers"|"shared_memory","blocks_by":{a number per resource, null: no limit},"threads",
  *    "registers","shared_bytes"},
- *  "launches":[plan_launches],"buffers":[plan_buffers],"blocks","waves","tail_fill",
+ *  "launches":[plan_launches],"buffers":[plan_buffers],"blocks","waves","tail_fill" (both null
+ *    without a device),
  *  "accesses":[{"entry","file","line","text" (of the source line),"space":"global"|"shared",
  *    "kind":"load"|"store","atomic","bytes" (per lane),"sectors_per_request" (global; null),
- *    "ideal_sectors" (if the active lanes' bytes lay side by side; null),"conflict_degree" (shared;
- *    null),"conflict_degree_max","wavefronts_per_request","requests","active_lanes" (per
- * request)}], "branches":[{"entry","file","line","text","active_fraction","warps"}],
+ *    "ideal_sectors" (if the active lanes' bytes lay side by side, and no more than there are;
+ *    null),"conflict_degree" (shared; null),"conflict_degree_max","wavefronts_per_request",
+ *    "requests","active_lanes" (per request)}],
+ *  "branches":[{"entry","file","line","text","active_fraction","warps"}],
  *  "traced":{"blocks","of"}|null,
- *  "intensity":flops per byte that threads ask of global memory|null,
- *  "roofline":{"flops","bytes" (each operand once),"requested_bytes"|null,"intensity_dram",
- *    "ceiling":"compute"|"memory","attainable_flops_per_s"|null,"attainable_ns"|null,
- *    "achieved_flops_per_s"|null,"achieved_bytes_per_s"|null,"share"|null (attainable_ns /
- * median_ns), "limits":{"dram_bytes_per_s","flops","from":"measured"|"shipped"|"data
- * sheet","device"}|null},
+ *  "intensity":flops per byte that threads load from global memory (without a trace: per byte of
+ *    the manifest's traffic_global)|null,
+ *  "roofline":{"flops","bytes" (each operand once),"requested_bytes" (loads and stores)|null,
+ *    "intensity_dram"|null,"ceiling":"compute"|"memory","attainable_flops_per_s"|null,
+ *    "attainable_ns"|null,"achieved_flops_per_s"|null,"achieved_bytes_per_s"|null,
+ *    "share"|null (attainable_ns / median_ns),
+ *    "limits":{"dram_bytes_per_s","flops","from":"measured"|"shipped"|"data sheet","device"}|null}
+ *    |null (the manifest states neither flops nor bytes),
  *  "registers"|null,"registers_from":"compiler"|"emulator"|"manifest"|"given","spill_bytes"|null,
  *  "static_shared_bytes"|null,
  *  "instructions":{"total","by_class":{word: count}}|null,
@@ -27,9 +31,10 @@
  *  "median_ns"|null,"interval_ns"|null,"measured_on"|null,
  *  "notes":[sentences],"words":one paragraph}
  *
- * occupancy, blocks, registers, spills and instructions are those of the launch that does the work
- * (the first one whose `when` holds). Accesses are averages over the blocks that were traced on the
- * emulator: per-request ratios are what the GPU does, counts are the host compiler's. */
+ * occupancy, blocks, registers, spills, instructions and traced are those of the launch that does
+ * the work (the first one whose `when` holds). Accesses are averages over the blocks that were
+ * traced on the emulator: per-request ratios are what the GPU does, counts (requests, warps) are
+ * the host compiler's, extrapolated from what was recorded to the whole call. */
 #ifndef TUNE_EXPLAIN_H
 #define TUNE_EXPLAIN_H
 
@@ -37,17 +42,24 @@
 
 #include <jansson.h>
 
+/* A text of the kernel, for the texts of lines. */
+struct explain_source {
+    const char *name; /* of the file; folders in it do not count */
+    const char *text;
+};
+
 /* What is known; all borrowed. NULL or as said: unknown. */
 struct explain_facts {
     const struct manifest *manifest;
     const struct device_info *device; /* uuid "": limits of an architecture */
     const int64_t *dims, *values;
     const char *dtype, *mode, *origin;
-    const char *source_name, *source_text; /* for the texts of lines */
-    const json_t *resources;               /* of the compile answer, by lowered name (pipe.h) */
-    const json_t *names;                   /* entry -> lowered name */
-    bool is_emulated;                      /* resources are the emulator's */
-    const void *cubin;                     /* with line information, for explain/sass.h */
+    const struct explain_source *sources; /* the kernel's own source and headers */
+    size_t source_count;
+    const json_t *resources; /* of the compile answer, by lowered name (pipe.h) */
+    const json_t *names;     /* entry -> lowered name */
+    bool is_emulated;        /* resources are the emulator's */
+    const void *cubin;       /* with line information, for explain/sass.h */
     size_t cubin_bytes;
     const json_t *trace;  /* "launches" of the trace answer */
     const json_t *limits; /* {"dram_bytes_per_s","flops_f32","from","device"} */

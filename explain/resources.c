@@ -1,5 +1,5 @@
 /* Occupancy in the form of explain.h, for an explanation and for bare numbers. */
-#include "explain.h"
+#include "parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ json_t *explain_occupancy(const struct occupancy *occupancy, const struct occupa
 }
 
 /* device_generic names no device: its uuid says so. */
-static bool is_of_architecture(const struct device_info *device)
+bool explain_is_architecture(const struct device_info *device)
 {
     return device->uuid[0] == '\0' || strncmp(device->uuid, "none-", 5) == 0;
 }
@@ -137,7 +137,7 @@ json_t *explain_resources(
     bool has_registers = use->registers > 0;
     json_object_set_new(form, "arch", json_string(device->arch));
     json_object_set_new(
-        form, "device", is_of_architecture(device) ? json_null() : json_string(device->name));
+        form, "device", explain_is_architecture(device) ? json_null() : json_string(device->name));
     json_object_set_new(form, "occupancy", explain_occupancy(&result, use));
     json_object_set_new(
         form, "registers", has_registers ? json_integer(use->registers) : json_null());

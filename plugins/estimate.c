@@ -20,8 +20,7 @@
 
 /* --- rates ------------------------------------------------------------------------------------ */
 
-/* Multiply-adds per clock, relative to f32's: tensor cores where the dtype is one of theirs. */
-static double dtype_speed(int64_t sm, const char *dtype)
+double estimate_dtype_speed(int64_t sm, const char *dtype)
 {
     bool is_big = sm == 80 || sm == 90 || sm == 100 || sm == 103; /* the data-centre GPUs */
     if (strcmp(dtype, "f64") == 0)
@@ -48,7 +47,7 @@ static void set_rates(struct estimator *estimator, const char *dtype)
         flops = 2.0 * SCHEDULERS * 32 * sms * clock_hz;
         bytes = flops * ASSUMED_BYTES_PER_FLOP;
     }
-    rate[ESTIMATE_FLOPS] = flops * dtype_speed(attributes[DEVICE_sm], dtype);
+    rate[ESTIMATE_FLOPS] = flops * estimate_dtype_speed(attributes[DEVICE_sm], dtype);
     rate[ESTIMATE_ISSUE] = SCHEDULERS * 32 * sms * clock_hz;
     rate[ESTIMATE_PIPE] = PIPE_BYTES_PER_CLOCK * sms * clock_hz;
     rate[ESTIMATE_L2] = L2_BYTES_PER_CLOCK * sms * clock_hz;
@@ -126,6 +125,7 @@ static int take_geometry(const struct estimator *estimator, const struct manifes
         (launch->shared_bytes != NULL &&
             expr_eval(launch->shared_bytes, estimator->slots, &estimate->shared_bytes, err)))
         return -1;
+    estimate->shared_bytes += estimator->static_shared_bytes;
     return 0;
 }
 
@@ -221,6 +221,16 @@ struct waves {
     double most;            /* blocks of the rest on one SM */
 };
 
+void estimate_waves(int64_t sms, struct estimate *estimate)
+{
+    int64_t blocks = estimate->blocks, per_sm = estimate->occupancy.blocks_per_sm;
+    int64_t slots = sms * per_sm, full = blocks / slots, rest = blocks % slots;
+    int64_t most = (rest + sms - 1) / sms;
+    estimate->waves = (double)blocks / (double)slots;
+    estimate->tail_fill = rest == 0 ? 1 : (double)rest / (double)slots;
+    estimate->sm_fill = (double)blocks / (double)(sms * (full * per_sm + most));
+}
+
 static struct waves waves_of(const struct estimator *estimator, struct estimate *estimate)
 {
     struct waves waves = {
@@ -235,9 +245,7 @@ static struct waves waves_of(const struct estimator *estimator, struct estimate 
     waves.full = (double)(estimate->blocks / slots);
     waves.rest = (double)rest;
     waves.most = (double)((rest + sms - 1) / sms);
-    estimate->waves = waves.blocks / (double)slots;
-    estimate->tail_fill = rest == 0 ? 1 : waves.rest / (double)slots;
-    estimate->sm_fill = waves.blocks / (waves.sms * (waves.full * waves.per_sm + waves.most));
+    estimate_waves(sms, estimate);
     return waves;
 }
 

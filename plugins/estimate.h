@@ -41,7 +41,8 @@ struct estimate {
     double launch_ns; /* of all launches, part of time_ns */
     double wait_ns;   /* for round trips to memory that no other block covers, part of time_ns */
     /* of the launch that does the work */
-    int64_t blocks, threads, shared_bytes, registers;
+    int64_t blocks, threads, registers;
+    int64_t shared_bytes; /* static (where it is known) and dynamic */
     struct occupancy occupancy;
     double waves;     /* of blocks; 2.25: two full ones and a quarter */
     double tail_fill; /* of the slots in the last wave; 1 when it is full */
@@ -57,6 +58,8 @@ struct estimator {
     double flops, bytes;
     double rate[ESTIMATE_CEILING_COUNT]; /* per second, of the whole device */
     bool rates_are_assumed; /* the device states no clocks: an order is meant, no time */
+    /* Of a block, where it is known from a compile: set it after estimator_init. */
+    int64_t static_shared_bytes;
 };
 
 /* Borrows manifest and device. Fails with TUNE_ENOTFOUND where the manifest says nothing of its
@@ -69,6 +72,12 @@ int estimator_init(struct estimator *estimator, const struct manifest *manifest,
  * known from a compile, else 0. TUNE_ELIMIT where a block does not fit the device. */
 int estimator_run(struct estimator *estimator, const int64_t *values, int64_t registers,
     struct estimate *estimate, struct tune_error *err);
+
+/* waves, tail_fill and sm_fill, from the blocks and the occupancy that stand there already. */
+void estimate_waves(int64_t sms, struct estimate *estimate);
+
+/* Multiply-adds per clock, relative to f32's: tensor cores where the dtype is one of theirs. */
+double estimate_dtype_speed(int64_t sm, const char *dtype);
 
 const char *estimate_ceiling_word(enum estimate_ceiling ceiling);
 
