@@ -8,42 +8,47 @@
 
 #define MATTERS_MIN 0.005 /* of the time: a smaller share is shown as nothing */
 
-static void add_side(struct table *table, const char *name, const json_t *explanation)
+static void add_time(struct table *table, double ns, const char *unknown)
 {
-    char time[HUMAN_BYTES], estimate[HUMAN_BYTES];
-    char *config = pairs_text(json_object_get(explanation, "config"), " ");
-    double median_ns = number_of(explanation, "median_ns");
-    table_add(table, name);
-    table_add(table, median_ns > 0 ? human_time(median_ns, time) : "not measured");
-    table_add(table,
-        human_time(number_of(json_object_get(explanation, "estimate"), "time_ns"), estimate));
-    table_add(table, text_of(explanation, "origin"));
-    table_add(table, config);
-    free(config);
+    char time[HUMAN_BYTES];
+    table_add(table, ns > 0 ? human_time(ns, time) : unknown);
 }
 
-static void show_sides(const json_t *a, const json_t *b)
+static void add_value(struct table *table, const json_t *value)
 {
-    static const char *const heads[] = {"", "time", "estimate", "origin", "config"};
-    char *shape = pairs_text(json_object_get(a, "shape"), " ");
+    if (json_is_integer(value))
+        table_addf(table, "%lld", (long long)json_integer_value(value));
+    else
+        table_add(table, json_is_string(value) ? json_string_value(value) : "-");
+}
+
+/* Times, origins, and the parameters that differ, A and B side by side. */
+static void show_sides(const json_t *comparison)
+{
+    const json_t *a = json_object_get(comparison, "a"), *b = json_object_get(comparison, "b");
+    size_t i;
+    json_t *param;
     struct table table;
-    fputs("kernel  ", stdout);
-    print_clean(stdout, text_of(a, "kernel"));
-    putchar(' ');
-    print_clean(stdout, text_of(a, "dtype"));
-    putchar(' ');
-    print_clean(stdout, shape);
-    fputs(", ", stdout);
-    print_clean(stdout, text_of(a, "arch"));
-    puts("\n");
-    table_init(&table, "<>><<");
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
-        table_add(&table, heads[i]);
-    add_side(&table, "A", a);
-    add_side(&table, "B", b);
+    table_init(&table, "<<<");
+    table_add(&table, "");
+    table_add(&table, "A");
+    table_add(&table, "B");
+    table_add(&table, "time");
+    add_time(&table, number_of(a, "median_ns"), "not measured");
+    add_time(&table, number_of(b, "median_ns"), "not measured");
+    table_add(&table, "estimate");
+    add_time(&table, number_of(json_object_get(a, "estimate"), "time_ns"), "-");
+    add_time(&table, number_of(json_object_get(b, "estimate"), "time_ns"), "-");
+    table_add(&table, "origin");
+    table_add(&table, text_of(a, "origin"));
+    table_add(&table, text_of(b, "origin"));
+    json_array_foreach (json_object_get(comparison, "config"), i, param) {
+        table_add(&table, text_of(param, "param"));
+        add_value(&table, json_object_get(param, "a"));
+        add_value(&table, json_object_get(param, "b"));
+    }
     table_print(&table, "", stdout);
     table_finish(&table);
-    free(shape);
 }
 
 static void show_differences(const json_t *differences)
@@ -74,7 +79,11 @@ static void show_differences(const json_t *differences)
 
 void show_comparison(const json_t *comparison)
 {
-    show_sides(json_object_get(comparison, "a"), json_object_get(comparison, "b"));
+    char *title = explain_title(json_object_get(comparison, "a"));
+    print_wrapped(title, 0);
+    free(title);
+    putchar('\n');
+    show_sides(comparison);
     show_differences(json_object_get(comparison, "differences"));
     putchar('\n');
     print_wrapped(text_of(comparison, "words"), 0);

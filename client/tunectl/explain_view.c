@@ -4,10 +4,29 @@
 #include "print.h"
 #include "tunectl.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define FIELD_COLUMNS 8 /* for the names of the first lines */
+
 /* --- parts of lines --------------------------------------------------------------------------- */
+
+/* A line of its own, `indent` columns in, wrapped where it is too long. */
+static void print_line(int indent, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void print_line(int indent, const char *format, ...)
+{
+    char *text;
+    va_list args;
+    va_start(args, format);
+    int length = vasprintf(&text, format, args);
+    va_end(args);
+    need(length < 0 ? NULL : text);
+    printf("%*s", indent, "");
+    print_wrapped(text, indent);
+    free(text);
+}
 
 /* "27.5 TFLOP/s": three digits and a decimal prefix. Returns `text`. */
 static char *scaled(double value, const char *unit, char text[HUMAN_BYTES])
@@ -33,33 +52,54 @@ static const char *resource_name(const char *word)
 
 /* --- head, occupancy, launches ---------------------------------------------------------------- */
 
-static void show_head(const json_t *explanation)
+/* "config  BM=64 BN=64 ..." */
+static void print_field(const char *name, const char *text)
 {
-    char *shape = pairs_text(json_object_get(explanation, "shape"), " ");
-    char *config = pairs_text(json_object_get(explanation, "config"), " ");
+    printf("%-*s", FIELD_COLUMNS, name);
+    print_wrapped(text, FIELD_COLUMNS);
+}
+
+static void print_time(const json_t *explanation)
+{
     const json_t *interval = json_object_get(explanation, "interval_ns");
-    char time[HUMAN_BYTES], low[HUMAN_BYTES], high[HUMAN_BYTES];
-    struct table table;
-    table_init(&table, "<<");
-    table_add(&table, "kernel");
-    table_addf(&table, "%s %s %s, %s, %s", text_of(explanation, "kernel"),
-        text_of(explanation, "dtype"), shape, text_of(explanation, "arch"),
-        text_of(explanation, "mode"));
-    table_add(&table, "config");
-    table_addf(&table, "%s (%s)", config, text_of(explanation, "origin"));
-    table_add(&table, "time");
-    if (!is_known(explanation, "median_ns"))
-        table_add(&table, "not measured");
-    else
-        table_addf(&table, "%s (%s to %s) on %s",
+    char time[HUMAN_BYTES], low[HUMAN_BYTES], high[HUMAN_BYTES], *text = NULL;
+    if (!is_known(explanation, "median_ns")) {
+        print_field("time", "not measured");
+        return;
+    }
+    if (asprintf(&text, "%s (%s to %s) on %s",
             human_time(number_of(explanation, "median_ns"), time),
             human_time(json_number_value(json_array_get(interval, 0)), low),
             human_time(json_number_value(json_array_get(interval, 1)), high),
-            text_of(explanation, "measured_on"));
-    table_print(&table, "", stdout);
-    table_finish(&table);
+            text_of(explanation, "measured_on")) < 0)
+        need(NULL);
+    print_field("time", text);
+    free(text);
+}
+
+char *explain_title(const json_t *explanation)
+{
+    char *shape = pairs_text(json_object_get(explanation, "shape"), " "), *title = NULL;
+    if (asprintf(&title, "%s %s %s, %s, %s", text_of(explanation, "kernel"),
+            text_of(explanation, "dtype"), shape, text_of(explanation, "arch"),
+            text_of(explanation, "mode")) < 0)
+        need(NULL);
     free(shape);
+    return title;
+}
+
+static void show_head(const json_t *explanation)
+{
+    char *title = explain_title(explanation), *given = NULL;
+    char *config = pairs_text(json_object_get(explanation, "config"), " ");
+    if (asprintf(&given, "%s (%s)", config, text_of(explanation, "origin")) < 0)
+        need(NULL);
+    print_field("kernel", title);
+    print_field("config", given);
+    print_time(explanation);
+    free(title);
     free(config);
+    free(given);
 }
 
 /* One line per resource: how many blocks it allows, the one that limits marked. */
@@ -88,15 +128,17 @@ static void show_occupancy(const json_t *occupancy)
 {
     if (!json_is_object(occupancy))
         return;
-    char bytes[HUMAN_BYTES];
-    printf("\nOccupancy: %.0f blocks per SM, %.0f of %.0f warps (%.1f %%), limited by %s\n",
+    char bytes[HUMAN_BYTES], registers[48] = "";
+    if (number_of(occupancy, "registers") > 0)
+        snprintf(registers, sizeof registers, ", %.0f registers per thread",
+            number_of(occupancy, "registers"));
+    putchar('\n');
+    print_line(0, "Occupancy: %.0f blocks per SM, %.0f of %.0f warps (%.1f %%), limited by %s",
         number_of(occupancy, "blocks_per_sm"), number_of(occupancy, "warps_per_sm"),
         number_of(occupancy, "warps_max"), number_of(occupancy, "fraction") * 100,
         resource_name(text_of(occupancy, "limited_by")));
-    printf("  a block: %.0f threads", number_of(occupancy, "threads"));
-    if (number_of(occupancy, "registers") > 0)
-        printf(", %.0f registers per thread", number_of(occupancy, "registers"));
-    printf(", %s of shared memory\n", human_bytes(number_of(occupancy, "shared_bytes"), bytes));
+    print_line(2, "a block: %.0f threads%s, %s of shared memory", number_of(occupancy, "threads"),
+        registers, human_bytes(number_of(occupancy, "shared_bytes"), bytes));
     show_blocks_by(occupancy);
 }
 
@@ -109,15 +151,13 @@ static void show_launches(const json_t *explanation)
     puts("\nLaunch");
     json_array_foreach (json_object_get(explanation, "launches"), i, launch) {
         char *text = launch_text(launch);
-        printf("  ");
-        print_clean(stdout, text);
-        putchar('\n');
+        print_line(2, "%s", text);
         free(text);
     }
     /* Waves are of a device; an architecture alone has no number of multiprocessors. */
     if (!is_known(explanation, "waves") || json_is_null(json_object_get(explanation, "device")))
         return;
-    printf("  %.0f blocks make %.2f waves; the last one is %.0f %% full\n",
+    print_line(2, "%.0f blocks make %.2f waves; the last one is %.0f %% full",
         number_of(explanation, "blocks"), number_of(explanation, "waves"),
         number_of(explanation, "tail_fill") * 100);
 }
@@ -212,12 +252,13 @@ static void show_mix(const json_t *instructions)
     FILE *stream = need(open_memstream(&text, &length));
     double total = number_of(instructions, "total");
     fprintf(stream, "%.0f instructions:", total);
-    for (size_t i = 0; i < json_array_size(list); i++)
-        fprintf(stream, "%s %s %.2g %%", i ? "," : "", text_of(items[i], "word"),
-            total > 0 ? number_of(items[i], "count") / total * 100 : 0);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        double percent = total > 0 ? number_of(items[i], "count") / total * 100 : 0;
+        fprintf(stream, "%s %s %.*f %%", i ? "," : "", text_of(items[i], "word"), percent < 9.95,
+            percent);
+    }
     fclose(stream);
-    printf("  ");
-    print_wrapped(text, 4);
+    print_line(2, "%s", text);
     free(text);
     free(items);
     json_decref(list);
@@ -226,19 +267,20 @@ static void show_mix(const json_t *instructions)
 static void show_code(const json_t *explanation)
 {
     const json_t *instructions = json_object_get(explanation, "instructions");
+    char spills[48] = "", shared[64] = "";
     if (!is_known(explanation, "registers") && !json_is_object(instructions))
         return;
+    if (is_known(explanation, "spill_bytes"))
+        snprintf(
+            spills, sizeof spills, ", %.0f bytes spilled", number_of(explanation, "spill_bytes"));
+    if (number_of(explanation, "static_shared_bytes") > 0)
+        snprintf(shared, sizeof shared, ", %.0f bytes of static shared memory",
+            number_of(explanation, "static_shared_bytes"));
     puts("\nCode");
     if (is_known(explanation, "registers"))
-        printf("  %.0f registers per thread (by the %s)", number_of(explanation, "registers"),
-            text_of(explanation, "registers_from"));
-    if (is_known(explanation, "spill_bytes"))
-        printf(", %.0f bytes spilled", number_of(explanation, "spill_bytes"));
-    if (number_of(explanation, "static_shared_bytes") > 0)
-        printf(
-            ", %.0f bytes of static shared memory", number_of(explanation, "static_shared_bytes"));
-    if (is_known(explanation, "registers"))
-        putchar('\n');
+        print_line(2, "%.0f registers per thread (by the %s)%s%s",
+            number_of(explanation, "registers"), text_of(explanation, "registers_from"), spills,
+            shared);
     if (json_is_object(instructions))
         show_mix(instructions);
 }
@@ -247,15 +289,21 @@ static void show_estimate(const json_t *estimate)
 {
     if (!json_is_object(estimate))
         return;
-    char time[HUMAN_BYTES];
-    printf("\nEstimate (an order of configurations, no forecast): %s, limited by %s\n  ",
-        human_time(number_of(estimate, "time_ns"), time), text_of(estimate, "limited_by"));
+    char time[HUMAN_BYTES], *text = NULL;
+    size_t length;
+    FILE *stream = need(open_memstream(&text, &length));
     const char *word;
     json_t *ceiling;
     json_object_foreach (json_object_get(estimate, "ceilings_ns"), word, ceiling)
-        printf("%s %s, ", word, human_time(json_number_value(ceiling), time));
-    printf("waits %s, ", human_time(number_of(estimate, "wait_ns"), time));
-    printf("launches %s\n", human_time(number_of(estimate, "launch_ns"), time));
+        fprintf(stream, "%s %s, ", word, human_time(json_number_value(ceiling), time));
+    fprintf(stream, "waits %s, ", human_time(number_of(estimate, "wait_ns"), time));
+    fprintf(stream, "launches %s", human_time(number_of(estimate, "launch_ns"), time));
+    fclose(stream);
+    putchar('\n');
+    print_line(0, "Estimate (an order of configurations, no forecast): %s, limited by %s",
+        human_time(number_of(estimate, "time_ns"), time), text_of(estimate, "limited_by"));
+    print_line(2, "%s", text);
+    free(text);
 }
 
 static void show_words(const json_t *answer)

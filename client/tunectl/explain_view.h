@@ -13,6 +13,9 @@ void show_resources(const json_t *explanation);
 /* The JSON of explain_compare. */
 void show_comparison(const json_t *comparison);
 
+/* "gemm f32 M=64 N=64 K=64, sm_90, cold"; malloc'ed. */
+char *explain_title(const json_t *explanation);
+
 /* Parts of an explanation. */
 void show_accesses(const json_t *explanation);
 void show_branches(const json_t *explanation);
