@@ -66,6 +66,8 @@ int levers_init(struct levers *levers, const struct manifest *manifest, const js
         estimator_init(&levers->estimator, manifest, &levers->device, dims, dtype, NULL))
         return -1;
     levers->registers = (int64_t)explain_number(explanation, "registers");
+    levers->estimator.static_shared_bytes =
+        (int64_t)explain_number(explanation, "static_shared_bytes");
     if (run_estimate(levers, levers->values, &estimate, slots))
         return -1;
     levers->guessed_registers = guess_registers(manifest, slots);
