@@ -332,6 +332,18 @@ int estimator_run(struct estimator *estimator, const int64_t *values, int64_t re
     return 0;
 }
 
+int estimator_traffic(
+    struct estimator *estimator, const int64_t *values, double *bytes, struct tune_error *err)
+{
+    if (estimator->manifest->traffic_global == NULL)
+        return tune_fail(err, TUNE_ENOTFOUND, "the manifest of %s states no traffic_global",
+            estimator->manifest->name);
+    return bind_values(estimator, values, err) ||
+                   evaluate(estimator, estimator->manifest->traffic_global, 0, bytes, err)
+               ? -1
+               : 0;
+}
+
 const char *estimate_ceiling_word(enum estimate_ceiling ceiling)
 {
     static const char *const words[] = {
