@@ -49,7 +49,7 @@ static void tell_standing(const struct story *story)
         fputs("Nothing is measured for this configuration here", story->text);
     }
     if (!story->weighed.is_measured && limit != NULL)
-        fprintf(story->text, "; by the estimate, an order and no forecast, %s limits it", limit);
+        fprintf(story->text, "; by the estimate, an order and no forecast, the limit is %s", limit);
     fputs(".", story->text);
 }
 

@@ -289,12 +289,13 @@ static void tell_occupancy(const struct story *story)
                 : explain_number(occupancy, "warps_per_sm"),
         explain_number(occupancy, "warps_max"));
     if (is_grid)
-        fputs(", since the grid has no more blocks, too few to hide latencies; more blocks help",
+        fputs(", since the grid has no more blocks, perhaps too few to hide latencies; more blocks "
+              "help",
             story->text);
     for (size_t i = 0; !is_grid && i < sizeof limits / sizeof limits[0]; i++)
         if (strcmp(limits[i].word, limit) == 0)
-            fprintf(story->text, ", limited by %s, too few to hide latencies; %s", limits[i].limit,
-                limits[i].cure);
+            fprintf(story->text, ", limited by %s, perhaps too few to hide latencies; %s",
+                limits[i].limit, limits[i].cure);
     say_moves(story, is_grid ? LEVER_BLOCKS : LEVER_WARPS, 1);
 }
 

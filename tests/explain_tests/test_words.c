@@ -247,8 +247,9 @@ static void what_is_not_measured_or_not_traced_is_said(void **state)
     (void)state;
     expect(words("gemm", "{'median_ns':null,'roofline':{'share':null},'traced':null,"
                          "'intensity':null}"),
-        LIST("Nothing is measured", "by the estimate, an order and no forecast, arithmetic limits",
-            "not traced", "not known"),
+        LIST("Nothing is measured",
+            "by the estimate, an order and no forecast, the limit is arithmetic", "not traced",
+            "not known"),
         LIST("reaches", "Nothing that is seen", "Nothing wasteful"));
     expect(words("gemm", "{'roofline':{'share':null,'limits':null}}"),
         LIST("no limits of that device are known"), LIST("reaches", "Nothing is measured"));
