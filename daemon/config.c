@@ -343,17 +343,20 @@ static int find_parts(struct config *config, const char *prefix, struct tune_err
     return 0;
 }
 
+/* Kernels are traced on it too, whatever they are timed on. */
 static int find_emulator(struct config *config, const char *prefix, struct tune_error *err)
 {
     char *folders[] = {
         xasprintf("%s/lib/tunerd/emulator", prefix),
         xasprintf("%s/%s/tunerd/emulator", prefix, TUNE_LIBDIR),
     };
-    free(config->cuda);
-    config->cuda = first_that_exists(folders, 2);
-    if (config->cuda == NULL)
+    config->emulator = first_that_exists(folders, 2);
+    if (!config->emulate)
+        return 0;
+    if (config->emulator == NULL)
         return tune_fail(
             err, TUNE_ENOTFOUND, "the emulator is not installed below %s/lib/tunerd", prefix);
+    replace(&config->cuda, config->emulator);
     return 0;
 }
 
@@ -449,28 +452,41 @@ static int fill_socket(struct config *config, struct tune_error *err)
     return config->check || config->salvage ? 0 : make_socket_folder(path, err);
 }
 
-/* The environment of the workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly,
- * since a lazy load would fall into the first timed launch. The fleet's password is not for them.
- */
-static void fill_worker_env(struct config *config)
+static bool begins_with_one_of(const char *text, const char *const *beginnings)
 {
-    size_t count = 0;
+    for (; *beginnings != NULL; beginnings++)
+        if (strncmp(text, *beginnings, strlen(*beginnings)) == 0)
+            return true;
+    return false;
+}
+
+/* The environment of workers: ours, with TUNE_CUDA_DIR as resolved, and modules loaded eagerly,
+ * since a lazy load would fall into the first timed launch. The fleet's password is not for them.
+ * Without `has_scenario` faults that the emulator is told to make are left out. New. */
+static char **worker_env(const char *cuda, bool has_scenario)
+{
+    static const char *const left_out[] = {
+        "TUNE_CUDA_DIR=", "CUDA_MODULE_LOADING=", "TUNE_FLEET=", "PGPASSWORD=", NULL};
+    static const char *const scenario[] = {"TUNE_SCENARIO=", NULL};
+    size_t count = 0, used = 0;
     while (environ[count] != NULL)
         count++;
     char **env = xcalloc(count + 3, sizeof *env);
-    size_t used = 0;
-    for (size_t i = 0; i < count; i++) {
-        bool is_ours = strncmp(environ[i], "TUNE_CUDA_DIR=", 14) == 0 ||
-                       strncmp(environ[i], "CUDA_MODULE_LOADING=", 20) == 0;
-        bool is_secret = strncmp(environ[i], "TUNE_FLEET=", 11) == 0 ||
-                         strncmp(environ[i], "PGPASSWORD=", 11) == 0;
-        if (!is_ours && !is_secret)
+    for (size_t i = 0; i < count; i++)
+        if (!begins_with_one_of(environ[i], left_out) &&
+            (has_scenario || !begins_with_one_of(environ[i], scenario)))
             env[used++] = xstrdup(environ[i]);
-    }
-    if (config->cuda != NULL)
-        env[used++] = xasprintf("TUNE_CUDA_DIR=%s", config->cuda);
+    if (cuda != NULL)
+        env[used++] = xasprintf("TUNE_CUDA_DIR=%s", cuda);
     env[used++] = xstrdup("CUDA_MODULE_LOADING=EAGER");
-    config->worker_env = env;
+    return env;
+}
+
+/* An emulated daemon is for tests, and its scenario is for all of its workers. */
+static void fill_worker_env(struct config *config)
+{
+    config->worker_env = worker_env(config->cuda, true);
+    config->trace_env = worker_env(config->emulator, config->emulate);
 }
 
 static void fill_defaults(struct config *config)
@@ -510,8 +526,7 @@ int config_parse(struct config *config, int argc, char **argv, struct tune_error
     if (prefix == NULL)
         return -1;
     int status = find_parts(config, prefix, err) || fill_folders(config, err) ||
-                         fill_socket(config, err) ||
-                         (config->emulate && find_emulator(config, prefix, err))
+                         fill_socket(config, err) || find_emulator(config, prefix, err)
                      ? -1
                      : 0;
     free(prefix);
@@ -520,13 +535,19 @@ int config_parse(struct config *config, int argc, char **argv, struct tune_error
     return status;
 }
 
+static void free_env(char **env)
+{
+    for (size_t i = 0; env != NULL && env[i] != NULL; i++)
+        free(env[i]);
+    free(env);
+}
+
 void config_finish(struct config *config)
 {
     for (size_t i = 0; i < config->plugin_count; i++)
         free(config->plugins[i]);
-    for (size_t i = 0; config->worker_env != NULL && config->worker_env[i] != NULL; i++)
-        free(config->worker_env[i]);
-    free(config->worker_env);
+    free_env(config->worker_env);
+    free_env(config->trace_env);
     free(config->socket);
     free(config->db);
     free(config->log);
@@ -534,6 +555,7 @@ void config_finish(struct config *config)
     free(config->data);
     free(config->records);
     free(config->cuda);
+    free(config->emulator);
     free(config->devices);
     free(config->fleet);
     *config = (struct config){0};

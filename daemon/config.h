@@ -17,11 +17,13 @@ struct config {
     char *records;                         /* the folder of those that came with the program */
     char *plugins[CONFIG_FOLDERS_MAX + 1]; /* folders in search order, NULL-ended */
     size_t plugin_count;
-    char *cuda;        /* searched first for libcuda and libnvrtc; NULL: none */
-    char *devices;     /* ordinals, NULL: all */
-    char *fleet;       /* what is shared with others goes through this engine; NULL: nothing is */
+    char *cuda;     /* searched first for libcuda and libnvrtc; NULL: none */
+    char *emulator; /* its folder, on which kernels are traced; NULL: not installed */
+    char *devices;  /* ordinals, NULL: all */
+    char *fleet;    /* what is shared with others goes through this engine; NULL: nothing is */
     size_t fleet_limit_bytes;
     char **worker_env; /* NULL-ended */
+    char **trace_env;  /* the same for the workers that trace */
     unsigned compile_workers;
     uint64_t compile_deadline_ms;
     size_t compile_memory_limit_bytes;

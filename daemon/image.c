@@ -203,6 +203,12 @@ static json_t *headers_json(const struct image_source *source)
     return list;
 }
 
+json_t *image_compile_json(const struct image_source *source, json_t *defines, json_t *entries)
+{
+    return json_pack("{s:s, s:s, s:o, s:O, s:O}", "name", source->name, "source", source->text,
+        "headers", headers_json(source), "options", defines, "entries", entries);
+}
+
 static struct record_hash key_of(
     struct images *images, const struct image_request *request, const char *target)
 {
@@ -412,11 +418,12 @@ void image_request(struct images *images, const struct image_request *request,
         uv_async_send(images->turn);
         return;
     }
-    pending->request = json_pack("{s:s, s:s, s:s, s:o, s:O, s:s, s:O, s:b}", "op", "compile",
-        "name", request->source.name, "source", request->source.text, "headers",
-        headers_json(&request->source), "options", request->defines, "arch", target, "entries",
-        request->entries, "cache", !request->no_nvrtc_cache);
-    if (pending->request == NULL) { /* the worker's pipe carries JSON */
+    pending->request = image_compile_json(&request->source, request->defines, request->entries);
+    if (pending->request != NULL) {
+        json_object_set_new(pending->request, "op", json_string("compile"));
+        json_object_set_new(pending->request, "arch", json_string(target));
+        json_object_set_new(pending->request, "cache", json_boolean(!request->no_nvrtc_cache));
+    } else { /* the worker's pipe carries JSON */
         pending->is_ready = true;
         snprintf(pending->error, sizeof pending->error,
             "%.60s or a header of it is not UTF-8: save it in that encoding", request->source.name);

@@ -62,6 +62,10 @@ void image_cancel(struct images *images, const void *context);
 int image_target(const struct compiler_info *compiler, const struct device_info *device,
     const char *suffix, char target[24], bool *is_ptx, struct tune_error *err);
 
+/* What is compiled, as the worker's pipe has it: a compile request without id, op, arch and cache.
+ * New; NULL when a text is not UTF-8. */
+json_t *image_compile_json(const struct image_source *source, json_t *defines, json_t *entries);
+
 /* The hash of a source, as 32 hex digits. */
 void image_hash_text(const char *text, char hex[33]);
 struct image_source image_source_of_plugin(const struct plugin *plugin);

@@ -3,15 +3,12 @@
  * Environment:
  *   FAKE_LOG      a line is appended for each start, request and death: "start bench 0", "setup 7",
  *                 "run compile", "auto" (a bench chooses its method), "grandchild PID"
- *   FAKE_HELLO_COMPILE, FAKE_HELLO_BENCH, FAKE_HELLO_DEVICES: what to do in place of a good hello
- *     crash exit hang garbage version role  (as the names say)
- *     error        no use of the device or compiler; code 0
- *     code:N       the same with the driver's code N
- *     busy:N       busy for the first N starts of this role, then well
- *     crash:N, error:N  the same for these
- *   FAKE_DEVICES  how many devices to report (default 1)
- *   FAKE_TIME_NS  what a bench takes, and each candidate of a confirmation
- *   FAKE_NO_CONTROL   ordinal of a device whose unverified benches have no time
+ *   FAKE_HELLO_COMPILE, FAKE_HELLO_BENCH, FAKE_HELLO_TRACE, FAKE_HELLO_DEVICES: what to do in place
+ * of a good hello crash exit hang garbage version role  (as the names say) error        no use of
+ * the device or compiler; code 0 code:N       the same with the driver's code N busy:N       busy
+ * for the first N starts of this role, then well crash:N, error:N  the same for these FAKE_DEVICES
+ * how many devices to report (default 1) FAKE_TIME_NS  what a bench takes, and each candidate of a
+ * confirmation FAKE_NO_CONTROL   ordinal of a device whose unverified benches have no time
  *   FAKE_FIRST_WRONG  ordinal of a device whose first bench gives a wrong result
  *   FAKE_SAME_IMAGE  all images are equal, whatever the options
  *   FAKE_TIGHT    in a confirmation all but the last, which is the default, are slower by half a
@@ -146,6 +143,9 @@ static json_t *good_hello(int ordinal)
     if (strcmp(role, "bench") == 0)
         return json_pack("{s:s, s:i, s:i, s:o, s:b}", "hello", role, "pipe", PIPE_VERSION, "pid",
             (int)getpid(), "device", device_json(ordinal), "nvml", 0);
+    if (strcmp(role, "trace") == 0)
+        return json_pack(
+            "{s:s, s:i, s:i}", "hello", role, "pipe", PIPE_VERSION, "pid", (int)getpid());
     json_t *list = json_array();
     int count = getenv("FAKE_DEVICES") ? atoi(getenv("FAKE_DEVICES")) : 1;
     for (int i = 0; i < count; i++)
@@ -342,6 +342,8 @@ static void answer(const char *how, json_t *request)
                   "resources", "log", "said", "compile_ms", 1.5));
     if (strcmp(role, "bench") == 0)
         add_times(good, request);
+    else if (strcmp(role, "trace") == 0)
+        json_object_set_new(good, "launches", json_pack("[O]", echo));
     else
         add_image(good, request);
     if (strcmp(how, "fail") == 0)
@@ -418,6 +420,7 @@ int main(int argc, char **argv)
     snprintf(variable, sizeof variable, "FAKE_HELLO_%s",
         strcmp(role, "compile") == 0 ? "COMPILE"
         : strcmp(role, "bench") == 0 ? "BENCH"
+        : strcmp(role, "trace") == 0 ? "TRACE"
                                      : "DEVICES");
     const char *wish = getenv(variable);
     say_hello(wish ? wish : "", atoi(bench_device), getenv("FAKE_LOG") ? times_noted(text) : 0);

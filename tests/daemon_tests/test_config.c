@@ -181,16 +181,21 @@ static void a_system_daemon_takes_no_users_folders(void **state)
     assert_string_equal(config.db, "/var/lib/tunerd");
 }
 
-static int count_in_env(const char *prefix, const char *whole)
+static int count_in(char *const *env, const char *prefix, const char *whole)
 {
     int count = 0;
-    for (size_t i = 0; config.worker_env[i] != NULL; i++) {
-        if (strncmp(config.worker_env[i], prefix, strlen(prefix)) != 0)
+    for (size_t i = 0; env[i] != NULL; i++) {
+        if (strncmp(env[i], prefix, strlen(prefix)) != 0)
             continue;
         count++;
-        assert_string_equal(config.worker_env[i], whole);
+        assert_string_equal(env[i], whole);
     }
     return count;
+}
+
+static int count_in_env(const char *prefix, const char *whole)
+{
+    return count_in(config.worker_env, prefix, whole);
 }
 
 static void workers_get_our_environment_with_two_changes(void **state)
@@ -203,6 +208,25 @@ static void workers_get_our_environment_with_two_changes(void **state)
     assert_int_equal(count_in_env("CUDA_MODULE_LOADING=", "CUDA_MODULE_LOADING=EAGER"), 1);
     assert_int_equal(count_in_env("TUNE_CUDA_DIR=", "TUNE_CUDA_DIR=/from/option"), 1);
     assert_int_equal(count_in_env("OURS=", "OURS=kept"), 1);
+}
+
+static void those_that_trace_get_the_emulator_and_no_scenario(void **state)
+{
+    (void)state;
+    char emulator[4200];
+    setenv("TUNE_SCENARIO", "/faults.json", 1);
+    setenv("OURS", "kept", 1);
+    assert_int_equal(parse("--cuda", "/from/option", NULL), 0);
+    assert_non_null(config.emulator);
+    snprintf(emulator, sizeof emulator, "TUNE_CUDA_DIR=%s", config.emulator);
+    assert_int_equal(count_in(config.trace_env, "TUNE_CUDA_DIR=", emulator), 1);
+    assert_int_equal(count_in(config.trace_env, "TUNE_SCENARIO=", ""), 0);
+    assert_int_equal(count_in(config.trace_env, "OURS=", "OURS=kept"), 1);
+    assert_int_equal(count_in_env("TUNE_SCENARIO=", "TUNE_SCENARIO=/faults.json"), 1);
+    assert_int_equal(parse("--emulate", NULL), 0);
+    assert_string_equal(config.cuda, config.emulator);
+    assert_int_equal(count_in(config.trace_env, "TUNE_SCENARIO=", "TUNE_SCENARIO=/faults.json"), 1);
+    unsetenv("TUNE_SCENARIO");
 }
 
 static void a_socket_path_that_is_too_long_is_refused(void **state)
@@ -278,6 +302,7 @@ int main(void)
         TEST(kernels_are_searched_in_the_order_named),
         TEST(a_system_daemon_takes_no_users_folders),
         TEST(workers_get_our_environment_with_two_changes),
+        TEST(those_that_trace_get_the_emulator_and_no_scenario),
         TEST(a_socket_path_that_is_too_long_is_refused),
         TEST(the_sockets_folder_is_made_private),
         TEST(a_folder_that_others_may_write_is_refused),
