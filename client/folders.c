@@ -2,6 +2,8 @@
 #include "folders.h"
 #include "tune.h"
 
+#include "plugins/manifest.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,4 +73,11 @@ bool folders_of_plugins(size_t index, char path[PATH_MAX])
     if (of_user(path) && index-- == 0)
         return true;
     return folders_installed(index, "plugins", path);
+}
+
+bool folders_is_kernel(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t length = strspn(name, letters);
+    return name[0] >= 'a' && name[0] <= 'z' && name[length] == '\0' && length <= MANIFEST_MAX_NAME;
 }

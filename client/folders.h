@@ -18,4 +18,7 @@ bool folders_installed(size_t index, const char *name, char path[PATH_MAX]);
  * environment. */
 bool folders_of_plugins(size_t index, char path[PATH_MAX]);
 
+/* Whether it can be the name of a kernel, and so of a folder: names come from foreign files. */
+bool folders_is_kernel(const char *name);
+
 #endif

@@ -27,14 +27,6 @@ struct known_manifest {
 
 /* --- finding ---------------------------------------------------------------------------------- */
 
-/* It becomes part of a path. */
-static bool is_kernel_name(const char *name)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    size_t length = strspn(name, letters);
-    return name[0] >= 'a' && name[0] <= 'z' && name[length] == '\0' && length <= MANIFEST_MAX_NAME;
-}
-
 /* Opens FOLDER/NAME/NAME.json of the first folder that has it: a descriptor, or -1. */
 static int open_manifest(const char *name, char path[PATH_MAX])
 {
@@ -101,7 +93,7 @@ static const struct manifest *find_manifest(
     for (struct known_manifest *known = tune->manifests; known != NULL; known = known->next)
         if (strcmp(known->manifest->name, name) == 0)
             return known->manifest;
-    if (!is_kernel_name(name)) {
+    if (!folders_is_kernel(name)) {
         tune_fail(err, TUNE_ENOTFOUND, "\"%.64s\" cannot be the name of a kernel", name);
         return NULL;
     }

@@ -5,26 +5,31 @@
  * page.css, page.js, echarts.min.js) into one file. All arithmetic on measurements is done here, in
  * C; the page only draws, picks and brushes.
  *
- * {"tunerd":version,"created_unix_ms","from":"daemon"|file names,
- *  "groups":[{   one per (kernel, dtype, arch, GPU name, mode, fingerprint), the fullest first
+ * {"tunerd":version,"created_unix_ms","from":"daemon"|file names,   these two set by report.c
+ *  "groups":[{    one per (kernel, dtype, arch, GPU name, mode, fingerprint), the fullest first
  *    "kernel","dtype","arch","device","mode","fingerprint","summary"|null,
- *    "params":[{"name","meaning"|null,"names":{"1":"xor"}}],  in the manifest's order where it is
- * known "limits":{"dram_bytes_per_s","flops","from":"measured"|"shipped"}|null,
- *    "shapes":[{"shape":{},"label":"M=..
- * N=..","flops"|0,"bytes"|0,"best":config|null,"default":config|
- *      null,"ties":[config...],"method"}],
+ *    "params":[{"name","meaning"|null,"names":{"1":"xor"}}],    in the manifest's order
+ *    "limits":{"dram_bytes_per_s","flops" (of the dtype),"from":"measured"|"shipped"}|null,
+ *    "shapes":[{"shape":{},"label":"M=64 N=32","flops"|0,"bytes"|0,"best":config|null,
+ *      "default":config|null,"ties":[config...],"method"}],
  *    "configs":[[value of each param]...],                      each once
- *    "rows":{"shape":[],"config":[],"outcome":[],"median_ns":[],"lo_ns":[],"hi_ns":[],
- *      "requested_bytes":[] (of the manifest's traffic; null),"time_ms":[] (since the first row),
- *      "run":[],"confirmed":[],"registers":[],"spill_bytes":[],"shared_bytes":[],"detail":[] (why
- * it failed; "" )},                                           columns of equal length; in time
- * order "outcomes":["ok",...],"runs":[names], "importance":[{"shape":index|null (all
- * shapes),"rows":N,"shares":[one per param],"rest":x}],
+ *    "rows":{"shape":[],"config":[],"outcome":[],"median_ns":[],"lo_ns":[],"hi_ns":[] (null: it
+ *      failed),"requested_bytes":[] (of the manifest's traffic; null),"time_ms":[] (since the first
+ *      row; null: not known),"run":[],"confirmed":[],"registers":[],"spill_bytes":[],
+ *      "shared_bytes":[],"detail":[] (why it failed; "")},
+ *                                                 columns of equal length; in time order
+ *    "outcomes":["ok",...],"runs":[names],
+ *    "importance":[{"shape":index|null (all shapes),"rows":N,"shares":[one per param],"rest":x}],
  *    "loss":{"configs":[config...],"matrix":[[per shape: time / best time - 1, or null]...],
  *      "worst":[per config],"mean":[per config (geometric)]},   best overall first
- *    "provenance":{"drivers":[],"nvrtc":[],"hosts":[],"uuids":[],"first_unix_ms","last_unix_ms",
- *      "rows":N,"ok":N,"throttled":N,"set_aside":N}}]}
- * `config`, `shape`, `outcome` and `run` are indices. */
+ *    "provenance":{"drivers":["13.0"],"nvrtc":[],"hosts":[],"uuids":[],"first_unix_ms"|null,
+ *      "last_unix_ms"|null,"rows":N,"ok":N,"throttled":N,"set_aside":N}}]}
+ * `config`, `shape`, `outcome` and `run` are indices.
+ *
+ * Of one identity (key, configuration, GPU, run) one row is used. Rows that are not final, refused,
+ * or timed by another method than the best of their shape are set aside. Rows of the emulated
+ * device count when there are no others. Importance and loss take one time for each configuration
+ * of a shape: the one that stands by the rule of tuning_db/best.c. */
 #ifndef TUNECTL_REPORT_H
 #define TUNECTL_REPORT_H
 
@@ -62,5 +67,8 @@ void report_importance(const double *times, const int64_t *values, size_t count,
 
 /* Writes the page; "-" is standard output. Nothing of an older file is lost when it fails. */
 int report_page(const json_t *model, const char *path, struct tune_error *err);
+/* The page's text, out of the parts in `folder`. New, or NULL with what is missing. */
+char *report_page_text(
+    const json_t *model, const char *folder, size_t *length, struct tune_error *err);
 
 #endif

@@ -62,6 +62,7 @@ int run_explain(struct tunectl *ctl, const struct args *args);
 int run_cancel(struct tunectl *ctl, const struct args *args);
 int run_simulate(struct tunectl *ctl, const struct args *args);
 int run_convert(struct tunectl *ctl, const struct args *args);
+int run_report(struct tunectl *ctl, const struct args *args);
 int run_merge(struct tunectl *ctl, const struct args *args);
 
 #endif
