@@ -11,7 +11,7 @@
  */
 #define ROWS_MAX ((size_t)2 << 20)
 #define FILES_MAX 65536
-#define PATH_BYTES_MAX 4096
+#define NAME_BYTES_MAX 255 /* as file systems have it */
 #define DWARF64 0xFFFFFFFF
 
 enum { END_SEQUENCE = 1, SET_ADDRESS = 2 }; /* extended opcodes */
@@ -82,10 +82,12 @@ struct unit {
     size_t file_count;
 };
 
+/* "" when it is too long to be one. */
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
+    const char *name = slash != NULL ? slash + 1 : path;
+    return strlen(name) <= NAME_BYTES_MAX ? name : "";
 }
 
 static void read_files(struct unit *unit, struct cursor *cursor)
@@ -100,7 +102,7 @@ static void read_files(struct unit *unit, struct cursor *cursor)
         for (int i = 0; i < 3; i++) /* folder, time, size */
             read_leb(cursor, false);
         if (unit->file_count < FILES_MAX)
-            unit->files[unit->file_count++] = strlen(path) < PATH_BYTES_MAX ? base_name(path) : "";
+            unit->files[unit->file_count++] = base_name(path);
     }
 }
 

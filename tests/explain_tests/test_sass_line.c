@@ -82,21 +82,24 @@ static void build(struct builder *builder, const uint8_t *table, size_t table_by
     memcpy(builder->bytes, &header, sizeof header);
 }
 
-/* A unit: its header for version 2 with the files "dir/a.cu" and "b.cuh", then the program. Line
- * base -5, range 14, first special opcode 10, so that opcode 15 + 14 * pc + line is a row. */
+/* A unit: its header with the files "dir/a.cu" and "b.cuh", then the program. Line base -5, range
+ * 14, first special opcode 10, so that opcode 15 + 14 * pc + line is a row. From version 4 on one
+ * byte more tells the operations per instruction. */
 #define HEADER_BYTES 54
 static size_t unit(uint8_t *table, uint16_t version, const uint8_t *program, size_t count)
 {
-    static const uint8_t rest[] = "\1\1\xfb\x0e\x0a\0\1\1\1\1\0\0\0\1folder\0\0dir/a.cu\0\1\0\0"
+    static const uint8_t rest[] = "\1\1\1\xfb\x0e\x0a\0\1\1\1\1\0\0\0\1folder\0\0dir/a.cu\0\1\0\0"
                                   "b.cuh\0\1\0\0";
-    uint32_t length = (uint32_t)(2 + 4 + sizeof rest + count), header_length = sizeof rest;
+    size_t skipped = version < 4;
+    uint32_t header_length = (uint32_t)(sizeof rest - skipped);
+    uint32_t length = (uint32_t)(2 + 4 + header_length + count);
     memcpy(table, &length, 4);
     memcpy(table + 4, &version, 2);
     memcpy(table + 6, &header_length, 4);
-    memcpy(table + 10, rest, sizeof rest);
-    assert_int_equal(10 + sizeof rest, HEADER_BYTES);
-    memcpy(table + HEADER_BYTES, program, count);
-    return HEADER_BYTES + count;
+    memcpy(table + 10, rest + skipped, header_length);
+    assert_int_equal(10 + header_length, HEADER_BYTES + (version >= 4));
+    memcpy(table + 10 + header_length, program, count);
+    return 10 + header_length + count;
 }
 
 #define SET_ADDRESS 0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0
@@ -129,7 +132,7 @@ static void check_program(
     uint8_t table[1024];
     struct builder builder;
     size_t table_bytes = unit(table, version, program, count);
-    build(&builder, table, table_bytes, ADDRESS_AT, 0);
+    build(&builder, table, table_bytes, ADDRESS_AT + (version >= 4), 0);
     check_lines(&builder, lines, "a.cu");
 }
 
@@ -180,6 +183,7 @@ static void later_versions_are_read_or_have_no_lines(void **state)
     (void)state;
     static const uint8_t program[] = {SET_ADDRESS, COPY, ADVANCE_PC(64), END_SEQUENCE};
     CHECK(3, program, 1, 1, 1, 1);
+    CHECK(4, program, 1, 1, 1, 1);
     CHECK(5, program, 0, 0, 0, 0);
 }
 
@@ -227,6 +231,54 @@ static void each_sequence_belongs_to_the_section_of_its_relocation(void **state)
     check_kernel(&builder, "l", 11);
 }
 
+static void sequences_of_one_section_may_meet(void **state)
+{
+    (void)state;
+    static const uint8_t program[] = {SET_ADDRESS, ADVANCE_LINE(10), COPY, ADVANCE_PC(32),
+        END_SEQUENCE, SET_ADDRESS, ADVANCE_PC(32), ADVANCE_LINE(20), COPY, ADVANCE_PC(32),
+        END_SEQUENCE};
+    static const uint32_t lines[] = {11, 11, 21, 21};
+    uint8_t table[1024];
+    struct builder builder;
+    size_t count = unit(table, 2, program, sizeof program);
+    /* Of the second symbol's section is the second one, moved to the first. */
+    build(&builder, table, count, ADDRESS_AT, ADDRESS_AT + 19);
+    size_t symbol = builder.sections[5].sh_offset + 2 * sizeof(Elf64_Sym);
+    builder.bytes[symbol + offsetof(Elf64_Sym, st_shndx)] = CODE_SECTION;
+    check_lines(&builder, lines, "a.cu");
+}
+
+static void a_sequence_without_an_end_ends_with_its_section(void **state)
+{
+    (void)state;
+    static const uint8_t program[] = {SET_ADDRESS, COPY};
+    uint8_t table[1024];
+    struct builder builder;
+    size_t count = unit(table, 2, program, sizeof program);
+    build(&builder, table, count, ADDRESS_AT, 0);
+    check_kernel(&builder, "k", 1);
+    check_kernel(&builder, "l", 0);
+}
+
+/* The second address stands where the addend is when the relocations have one. */
+static void an_addend_takes_the_place_of_what_the_table_has(void **state)
+{
+    (void)state;
+    static const uint8_t program[] = {
+        0, 9, 2, 32, 0, 0, 0, 0, 0, 0, 0, COPY, ADVANCE_PC(64), END_SEQUENCE};
+    uint8_t table[1024];
+    struct builder builder;
+    size_t count = unit(table, 2, program, sizeof program);
+    build(&builder, table, count, ADDRESS_AT, 0);
+    check_lines(&builder, (const uint32_t[]){0, 0, 1, 1}, "a.cu");
+    build(&builder, table, count, ADDRESS_AT, LOAD_BYTES);
+    Elf64_Ehdr header;
+    memcpy(&header, builder.bytes, sizeof header);
+    size_t at = header.e_shoff + 6 * sizeof(Elf64_Shdr) + offsetof(Elf64_Shdr, sh_type);
+    builder.bytes[at] = SHT_RELA;
+    check_lines(&builder, (const uint32_t[]){0, 1, 1, 1}, "a.cu");
+}
+
 static void a_second_unit_has_files_of_its_own(void **state)
 {
     (void)state;
@@ -261,6 +313,23 @@ static void a_damaged_table_only_loses_the_lines(void **state)
             assert_int_equal(sass_kernel(&sass, "k")->instructions, 4);
             sass_finish(&sass);
         }
+}
+
+static void operations_without_a_name_are_counted(void **state)
+{
+    (void)state;
+    struct builder builder;
+    struct sass sass;
+    build(&builder, (const uint8_t *)"", 0, 0, 0);
+    uint8_t *second = builder.bytes + builder.sections[CODE_SECTION].sh_offset + LOAD_BYTES;
+    second[0] = 0xFF;
+    assert_int_equal(sass_read(builder.bytes, builder.count, &sass, NULL), 0);
+    const struct sass_kernel *kernel = sass_kernel(&sass, "k");
+    assert_int_equal(kernel->unknown, 1);
+    assert_int_equal(kernel->by_class[SASS_OTHER], 1);
+    assert_int_equal(kernel->by_class[SASS_GLOBAL_LOAD], 3);
+    assert_int_equal(sass_kernel(&sass, "l")->unknown, 0);
+    sass_finish(&sass);
 }
 
 static void code_that_is_no_whole_number_of_instructions_is_damaged(void **state)
@@ -313,8 +382,12 @@ int main(void)
         cmocka_unit_test(later_versions_are_read_or_have_no_lines),
         cmocka_unit_test(the_file_is_the_one_that_the_row_names),
         cmocka_unit_test(each_sequence_belongs_to_the_section_of_its_relocation),
+        cmocka_unit_test(sequences_of_one_section_may_meet),
+        cmocka_unit_test(a_sequence_without_an_end_ends_with_its_section),
+        cmocka_unit_test(an_addend_takes_the_place_of_what_the_table_has),
         cmocka_unit_test(a_second_unit_has_files_of_its_own),
         cmocka_unit_test(a_damaged_table_only_loses_the_lines),
+        cmocka_unit_test(operations_without_a_name_are_counted),
         cmocka_unit_test(code_that_is_no_whole_number_of_instructions_is_damaged),
         cmocka_unit_test(more_than_a_million_instructions_are_refused),
     };

@@ -20,7 +20,7 @@ static void check_kernel(const struct sass_kernel *kernel)
     for (size_t i = 0; i < kernel->access_count; i++) {
         const struct sass_access *access = &kernel->accesses[i];
         accesses += access->count;
-        check(strlen(access->file) < 4096 && access->bytes >= 1 && access->bytes <= 32);
+        check(strlen(access->file) < 256 && access->bytes >= 1 && access->bytes <= 32);
         check(i == 0 || sass_access_order(access - 1, access) < 0);
     }
     check(classes == kernel->instructions && accesses <= classes);
