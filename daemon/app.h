@@ -15,6 +15,7 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "daemon/shipped.h"
+#include "daemon/tracer.h"
 #include "daemon/writer.h"
 #include "plugins/registry.h"
 #include "tuning_db/tuning_db.h"
@@ -35,6 +36,7 @@ struct app {
     struct background *background;
     struct nearest *nearest;
     struct sessions *sessions;
+    struct tracer *tracer;
     struct shipped shipped;
     struct memo *memo;           /* answers of `get` that may be given again */
     uint64_t memo_changes;       /* counts what changes answers beside the best rows */

@@ -13,6 +13,7 @@ const struct command commands[] = {
     {"kernels", "what there is to tune", cmd_kernels},
     {"describe", "a kernel's manifest and space", cmd_describe},
     {"get", "the launch configuration for a shape", cmd_get},
+    {"explain", "why a configuration is as fast as it is", cmd_explain},
     {"sweep", "tune a kernel for shapes", cmd_sweep},
     {"jobs", "sweeps: queued, running, ended", cmd_jobs},
     {"cancel", "end a sweep", cmd_cancel},

@@ -64,6 +64,8 @@ void cmd_stats(struct request *request);
 void cmd_fleet(struct request *request);
 /* cmd_get.c */
 void cmd_get(struct request *request);
+/* cmd_explain.c */
+void cmd_explain(struct request *request);
 /* cmd_sweep.c */
 void cmd_sweep(struct request *request);
 void cmd_jobs(struct request *request);
@@ -85,6 +87,12 @@ void get_client_left(uint64_t client);
 void import_client_left(uint64_t client);
 /* Whether this user may add and refuse records: on a system daemon root and its owner. 0 or -1. */
 int may_change_records(const struct request *request, struct tune_error *err);
+
+/* cmd_explain.c: the same as for get; what nobody waits for is not looked into any more. */
+void explain_client_left(struct app *app, uint64_t client);
+void explain_refuse_all(struct app *app, const struct tune_error *err);
+/* GPUs and compiler are known: what came before is begun. */
+void explain_ready(void);
 
 /* The GPUs are known: what asked for "the one here" before is answered now. */
 void get_devices_known(void);

@@ -71,6 +71,7 @@ static void on_ready(void *context)
     jobs_kick(app->jobs);
     if (app->helping != NULL)
         helping_kick(app->helping);
+    explain_ready();
 }
 
 static bool is_idle(size_t device, void *context)
@@ -110,9 +111,9 @@ static void on_request(
 
 static void on_left(uint64_t client, void *context)
 {
-    (void)context;
     get_client_left(client);
     import_client_left(client);
+    explain_client_left(context, client);
 }
 
 static void on_damage(const char *what, void *context)
@@ -255,6 +256,12 @@ static void start_parts(struct app *app, struct tune_error *err)
         .busy_percent = app->config.background_busy_percent,
         .memory_percent = app->config.background_memory_percent,
     };
+    struct tracer_options tracer = {
+        .worker_path = app->config.worker,
+        .emulator = app->config.emulator,
+        .env = (const char *const *)app->config.trace_env,
+        .memory_limit_bytes = app->config.compile_memory_limit_bytes,
+    };
     app->memo = memo_create(MEMO_LIMIT_BYTES);
     /* The socket first: a second daemon must be refused before it starts anything. */
     app->server = server_start(&app->loop, app->config.socket, &server, err);
@@ -268,6 +275,7 @@ static void start_parts(struct app *app, struct tune_error *err)
     app->sched = sched_create(&app->loop, &sched, on_ready, app);
     app->images = images_create(&app->loop, app->sched, app->db, app->writer);
     app->background = background_create(&app->loop, app->sched, &background, on_looked, app);
+    app->tracer = tracer_create(&app->loop, &tracer);
     app->nearest = nearest_create(app->db);
     app->sessions = sessions_create(app->db, app->writer);
     struct tuning_deps deps = {
@@ -356,6 +364,9 @@ static void stop(struct app *app, const char *why)
     tune_fail(&err, TUNE_EBUSY, "the daemon is stopping");
     jobs_refuse_askers(app->jobs, &err);
     get_refuse_all(app, &err);
+    explain_refuse_all(app, &err);
+    tracer_stop(app->tracer);
+    app->tracer = NULL;
     uv_close((uv_handle_t *)&app->on_int, NULL);
     uv_close((uv_handle_t *)&app->on_term, NULL);
     uv_close((uv_handle_t *)&app->on_hup, NULL);

@@ -171,16 +171,13 @@ static json_t *instructions_json(const struct explained *explained, json_t *note
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-static json_t *intensity_json(const struct explained *explained)
+static json_t *intensity_json(struct explained *explained)
 {
     double bytes = explained->traffic.load_bytes;
-    const struct expr *stated = explained->facts->manifest->traffic_global;
-    int64_t value;
-    if (!explained->traffic.is_known)
-        bytes = explained->has_estimate && stated != NULL &&
-                        expr_eval(stated, explained->estimator.slots, &value, NULL) == 0
-                    ? (double)value
-                    : 0;
+    if (!explained->traffic.is_known &&
+        (!explained->has_estimate ||
+            estimator_traffic(&explained->estimator, explained->facts->values, &bytes, NULL)))
+        return json_null();
     return explained->flops > 0 && bytes > 0 ? json_real(explained->flops / bytes) : json_null();
 }
 
