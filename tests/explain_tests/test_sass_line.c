@@ -234,15 +234,15 @@ static void each_sequence_belongs_to_the_section_of_its_relocation(void **state)
 static void sequences_of_one_section_may_meet(void **state)
 {
     (void)state;
-    static const uint8_t program[] = {SET_ADDRESS, ADVANCE_LINE(10), COPY, ADVANCE_PC(32),
-        END_SEQUENCE, SET_ADDRESS, ADVANCE_PC(32), ADVANCE_LINE(20), COPY, ADVANCE_PC(32),
+    static const uint8_t program[] = {SET_ADDRESS, ADVANCE_PC(32), ADVANCE_LINE(20), COPY,
+        ADVANCE_PC(32), END_SEQUENCE, SET_ADDRESS, ADVANCE_LINE(10), COPY, ADVANCE_PC(32),
         END_SEQUENCE};
     static const uint32_t lines[] = {11, 11, 21, 21};
     uint8_t table[1024];
     struct builder builder;
     size_t count = unit(table, 2, program, sizeof program);
-    /* Of the second symbol's section is the second one, moved to the first. */
-    build(&builder, table, count, ADDRESS_AT, ADDRESS_AT + 19);
+    build(&builder, table, count, ADDRESS_AT, ADDRESS_AT + 21);
+    /* The second symbol is of the first kernel too. */
     size_t symbol = builder.sections[5].sh_offset + 2 * sizeof(Elf64_Sym);
     builder.bytes[symbol + offsetof(Elf64_Sym, st_shndx)] = CODE_SECTION;
     check_lines(&builder, lines, "a.cu");
