@@ -162,12 +162,16 @@ static json_t *source_json(const struct args *args)
 static int fail_empty(const struct gathering *gathering, struct tune_error *err)
 {
     const struct args *args = gathering->args;
-    bool is_file = args_has(args, "--records");
+    if (gathering->taken > 0)
+        return tune_fail(err, TUNE_ENOTFOUND,
+            "there is nothing to report: none of %zu records can be used; they are refused, not "
+            "final, or have other parameters than their kernel",
+            gathering->taken);
     return tune_fail(err, TUNE_ENOTFOUND, "there is nothing to report: no record%s%.60s%s%.20s%s",
         args->operand_count > 0 ? " of kernel " : "",
         args->operand_count > 0 ? args->operands[0] : "", gathering->arch ? " on " : "",
         gathering->arch ? gathering->arch : "",
-        is_file ? " in the files" : "; \"tunectl sweep KERNEL\" makes some");
+        args_has(args, "--records") ? " in the files" : "; \"tunectl sweep KERNEL\" makes some");
 }
 
 static json_t *make_model(
