@@ -147,6 +147,23 @@ static void uncoalesced_accesses_are_told_with_sectors_and_variant(void **state)
         LIST("onflict", "multiple of 32 bytes"));
 }
 
+static void a_request_that_takes_less_than_its_bytes_makes_up_for_no_other(void **state)
+{
+    (void)state;
+    /* One address for all lanes beside a stride: 28 of 33 sectors are wasted. */
+    expect(words("gemm", "{'estimate':{'ceilings_ns':{'l2':4000000}},'accesses':[" GLOBAL(
+                             "load", "1", "4", "1000") "," GLOBAL("store", "32", "4", "1000") "]}"),
+        LIST("85 % of all sectors"), LIST("76 %"));
+}
+
+static void a_clock_near_the_peak_makes_every_cause_little(void **state)
+{
+    (void)state;
+    expect(words("gemm", "{'roofline':{'share':0.97},'accesses':[" SHARED_LOAD("8.0", "8.0") "]}"),
+        LIST("reaches 97 %", "Little is lost to bank conflicts", "So near to the peak"),
+        LIST("Bank conflicts:"));
+}
+
 static void a_shift_by_one_element_is_told_as_alignment(void **state)
 {
     (void)state;
@@ -293,6 +310,8 @@ int main(void)
         cmocka_unit_test(conflicts_where_shared_memory_is_idle_are_little),
         cmocka_unit_test(no_parameter_is_named_without_a_manifest_or_when_none_bears_on_it),
         cmocka_unit_test(uncoalesced_accesses_are_told_with_sectors_and_variant),
+        cmocka_unit_test(a_request_that_takes_less_than_its_bytes_makes_up_for_no_other),
+        cmocka_unit_test(a_clock_near_the_peak_makes_every_cause_little),
         cmocka_unit_test(a_shift_by_one_element_is_told_as_alignment),
         cmocka_unit_test(spills_come_first_and_name_what_takes_registers),
         cmocka_unit_test(low_occupancy_far_from_ceilings_names_the_resource),
