@@ -1,5 +1,6 @@
 #include "compile.h"
 #include "loader.h"
+#include "loops.h"
 #include "rewrite.h"
 #include "scenario.h"
 #include "trace_run.h"
@@ -284,14 +285,13 @@ static enum nvrtc_result rewrite_stage(struct compile *c)
     return fclose(out) == 0 ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
 }
 
-/* For trace.h. Lanes are put together by the order of blocks in the code, which has to be that of
- * the source, and by their instructions, of which passes that join or split paths would make
- * others. */
+/* For trace.h. Lanes are put together by their instructions, of which passes that join or split
+ * paths would make others. */
 static const char *const trace_arguments[] = {"-fsanitize-coverage=trace-pc",
     "--param=tsan-instrument-func-entry-exit=1", "-fno-reorder-blocks", "-fno-thread-jumps",
-    "-fno-tree-ch", "-fno-tree-cselim", "-fno-tree-sink"};
+    "-fno-tree-ch", "-fno-tree-cselim", "-fno-tree-sink", "-S", "-o", "tune_stage.s"};
 
-static enum nvrtc_result build(struct compile *c)
+static void add_build_arguments(struct compile *c, const char *source)
 {
     /* -O1 without scalar replacement keeps a float4 access one access of 16 bytes; the hooks of
      * -fsanitize=thread are image.c's, hence no library of that name. */
@@ -301,15 +301,47 @@ static enum nvrtc_result build(struct compile *c)
         "-fno-threadsafe-statics", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables",
         "-fno-math-errno", "-fno-ident", "-frandom-seed=0", "-fsanitize=thread",
         "--param=tsan-instrument-func-entry-exit=0", "-fdiagnostics-color=never",
-        "-fno-diagnostics-show-option", "-Wl,-Bsymbolic,--build-id=none,-z,defs,-z,noexecstack",
-        "tune_stage.cc"};
+        "-fno-diagnostics-show-option", "-Wl,-Bsymbolic,--build-id=none,-z,defs,-z,noexecstack"};
     compile_add(c->build, &c->build_count, host_compiler());
     compile_add(c->build, &c->build_count, c->standard);
     compile_add(c->build, &c->build_count, compile_string(c, "-ffile-prefix-map=%s=.", c->folder));
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         compile_add(c->build, &c->build_count, fixed[i]);
-    for (size_t i = 0; trace_mode() && i < sizeof trace_arguments / sizeof *trace_arguments; i++)
+    compile_add(c->build, &c->build_count, source);
+}
+
+/* From "tune_stage.cc" to "tune_stage.s", and with a table of its blocks to "tune_traced.s". */
+static enum nvrtc_result build_traced(struct compile *c)
+{
+    size_t bytes;
+    char path[PATH_MAX];
+    add_build_arguments(c, "tune_stage.cc");
+    for (size_t i = 0; i < sizeof trace_arguments / sizeof *trace_arguments; i++)
         compile_add(c->build, &c->build_count, trace_arguments[i]);
+    enum nvrtc_result result = run_step(c, c->build);
+    c->build_count = 0;
+    if (result)
+        return result;
+    path_in(c, "tune_traced.s", path);
+    char *assembly = read_file(c, "tune_stage.s", &bytes);
+    FILE *out = fopen(path, "we");
+    bool is_written = assembly && out && loops_annotate(assembly, out);
+    free(assembly);
+    if (out && fclose(out) != 0)
+        is_written = false;
+    add_build_arguments(c, "tune_traced.s");
+    return is_written ? NVRTC_SUCCESS : NVRTC_ERROR_OUT_OF_MEMORY;
+}
+
+static enum nvrtc_result build(struct compile *c)
+{
+    enum nvrtc_result result = NVRTC_SUCCESS;
+    if (trace_mode())
+        result = build_traced(c);
+    else
+        add_build_arguments(c, "tune_stage.cc");
+    if (result)
+        return result;
     compile_add(c->build, &c->build_count, compile_string(c, "%s/tune_image.o", c->library_folder));
     const char *const tail[] = {"-lm", "-lc", "-lgcc", "-o", "tune_image.so"};
     for (size_t i = 0; i < sizeof tail / sizeof *tail; i++)

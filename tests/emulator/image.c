@@ -29,9 +29,13 @@ extern const char tune_image_defines[] HIDDEN;
 extern void *const __start___patchable_function_entries[] __attribute__((weak)) HIDDEN;
 extern void *const __stop___patchable_function_entries[] __attribute__((weak)) HIDDEN;
 
+extern const struct image_block __start_tune_blocks[] __attribute__((weak)) HIDDEN;
+extern const struct image_block __stop_tune_blocks[] __attribute__((weak)) HIDDEN;
+
 EXPORTED struct image tune_image = {TUNE_IMAGE_VERSION, tune_image_arch, tune_image_defines, &hot,
     &tune_services, tune_dynamic_shared, &threadIdx, &blockIdx, &blockDim, &gridDim,
-    __start___patchable_function_entries, __stop___patchable_function_entries};
+    __start___patchable_function_entries, __stop___patchable_function_entries, __start_tune_blocks,
+    __stop_tune_blocks};
 
 /* Counts a global access, and a miss where its line was not the last one in its place of a
  * direct-mapped cache. Lines are numbered by buffer and offset, not by address. */

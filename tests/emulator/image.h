@@ -40,6 +40,14 @@ struct image_hot {
     uint64_t lines[IMAGE_CACHE_LINES];
 };
 
+/* In tracing builds: a basic block's place among the loops (loops.h). */
+struct image_block {
+    int32_t code;      /* what the block's hook returns to, relative to this field */
+    int32_t header;    /* number of the block that begins the innermost loop around this one, except
+                        * a loop that this one begins; -1: none */
+    int32_t is_header; /* this one begins a loop */
+};
+
 enum image_warp_op {
     WARP_EXCHANGE, /* the value of lane `argument` */
     WARP_BALLOT,   /* bit per lane with a value other than 0 */
@@ -85,6 +93,7 @@ struct image {
     char *dynamic_shared;
     struct image_index *thread, *block, *block_dim, *grid_dim;
     void *const *bounds, *const *bounds_end; /* see image_launch_bound */
+    const struct image_block *blocks, *blocks_end;
 };
 
 /* One per kernel, exported as tune_kernel_0, tune_kernel_1, ... */

@@ -7,8 +7,8 @@
  * takes no room until it is touched (allocations may together be as large as any GPU's).
  *
  * Design. Lanes run one after another, each up to its next barrier. A lane's place in the program
- * is its loop nest: a hook at a basic block that lies before the last one, or is the same, has
- * taken a back edge, so the loop's count goes up; one past the loop's end leaves it. Accesses of a
+ * is its loop nest: the compile step finds out which basic blocks form loops (loops.h), and a hook
+ * at a loop's first block makes its count go up; one at a block outside of it leaves it. Accesses of a
  * warp's lanes with equal (code address, barriers met, loop counts) are one request. At a barrier
  * all requests so far are complete, are measured (explain/access.h) and forgotten. Loops are
  * recorded for their first turns only, the same for all lanes, and of a large grid some blocks are

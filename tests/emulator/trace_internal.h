@@ -1,7 +1,8 @@
 /* Inside of trace*.c: what is known of the launch that is traced. See trace.h for the design.
  *
- * trace_lane.c records, at every hook; trace_complete.c measures what was recorded, at barriers;
- * trace_place.c knows lines; trace_rows.c adds up by line and writes; trace.c is the way in. */
+ * trace_lane.c records, at every hook; trace_nest.c knows the lane's loops; trace_complete.c
+ * measures what was recorded, at barriers; trace_place.c knows lines; trace_rows.c adds up by line
+ * and writes; trace.c is the way in. */
 #ifndef TUNE_EMULATOR_TRACE_INTERNAL_H
 #define TUNE_EMULATOR_TRACE_INTERNAL_H
 
@@ -10,14 +11,16 @@
 
 #include <stdio.h>
 
-#define TRACE_NEST 32     /* loops and calls around a place that are told apart */
-#define TRACE_TURNS 256   /* product of (turn + 1) over a nest up to which is recorded */
-#define TRACE_REPEATS 256 /* of one place that no loop explains */
-#define TRACE_STEPS ((uint64_t)1000000000) /* hooks of a launch: the longest takes half a minute   \
-                                            */
-#define TRACE_PREDECESSORS 4               /* ways to a basic block that are remembered */
-#define TRACE_WIDTHS 5                     /* an access alone, and 2, 4, 8 or 16 joined */
-#define TRACE_CHAINS 8                     /* unfinished joined accesses of one line */
+#define TRACE_NEST 32      /* loops and calls around a place that are told apart */
+#define TRACE_TURNS 64     /* product of turns over a nest up to which is recorded, */
+#define TRACE_TURNS_STEP 4 /* counted in fours: what is joined lies together */
+#define TRACE_REPEATS 256  /* of one place that no loop explains */
+#define TRACE_STEPS                                                                                \
+    ((uint64_t)1000000000)   /* hooks of a launch: the longest takes half a minute                 \
+                              */
+#define TRACE_PREDECESSORS 4 /* ways to a basic block that are remembered */
+#define TRACE_WIDTHS 5       /* an access alone, and 2, 4, 8 or 16 joined */
+#define TRACE_CHAINS 8       /* unfinished joined accesses of one line */
 #define TRACE_WARPS (FIBRE_BLOCK_THREADS / ACCESS_LANES)
 #define TRACE_WIDEST_BYTES 16 /* of one instruction */
 
@@ -69,6 +72,7 @@ struct trace_site {
     enum trace_what what;
     enum image_range_kind kind;
     uint32_t bytes;
+    int32_t block; /* number of a basic block */
     bool has_place;
     struct trace_place place;
     struct trace_row *row;  /* of an access, once it has a place */
@@ -114,18 +118,12 @@ struct trace_group {
     uint64_t address[]; /* of an access: one per lane */
 };
 
-/* A loop that was seen to turn back. */
-struct trace_loop {
-    struct trace_loop *chain;
-    uintptr_t header, end; /* addresses of its first and last block */
-};
-
 /* One level around a lane's place: a loop with its turn, or a call. */
 struct trace_nest {
-    struct trace_loop *loop; /* NULL: a call */
-    uintptr_t last, frame;   /* of the caller */
-    uint32_t count;          /* turns of the loop */
-    uint32_t turns;          /* outside of this level, as is hash */
+    int32_t header;  /* number of the block that begins the loop; -1: a call */
+    uintptr_t frame; /* of the caller */
+    uint32_t count;  /* turns of the loop */
+    uint32_t turns;  /* outside of this level, as is hash */
     uint64_t hash;
 };
 
@@ -133,7 +131,6 @@ struct trace_lane {
     uint64_t interval; /* between two barriers: group and moment are of this one */
     struct trace_group *at;
     struct trace_moment *moment; /* NULL: not recorded */
-    uintptr_t last;              /* block of this function; 0: none yet */
     uintptr_t frame;
     uintptr_t lost_frame; /* 0, or of a call for which there was no room */
     bool has_left;        /* the innermost call is at its end */
@@ -160,6 +157,21 @@ struct trace {
 };
 
 extern struct trace trace;
+
+static inline uint64_t trace_mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 29;
+}
+
+/* --- trace_nest.c ----------------------------------------------------------------------------- */
+
+void trace_nest_reset(struct trace_lane *lane);
+/* Returns from the functions that have ended, when something happens in this frame. */
+void trace_nest_frame(struct trace_lane *lane, uintptr_t frame);
+void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, int32_t block);
+void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame);
+void trace_nest_return(struct trace_lane *lane);
 
 /* --- trace_lane.c ----------------------------------------------------------------------------- */
 

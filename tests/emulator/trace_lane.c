@@ -10,7 +10,6 @@
 #define BUCKETS ((size_t)1 << 16)
 #define SITE_BUCKETS 4096
 #define SITE_CACHE 1024
-#define LOOP_BUCKETS 1024
 #define CHUNK_BYTES ((size_t)1 << 20)
 #define RECORD_LIMIT_BYTES ((size_t)256 << 20)
 
@@ -25,17 +24,10 @@ static struct {
     struct trace_group **groups;
     struct trace_moment **moments;
     struct trace_site *sites[SITE_BUCKETS], *cache[SITE_CACHE];
-    struct trace_loop *loops[LOOP_BUCKETS];
     struct chunk *chunks, *spare;
     struct trace_group *free_accesses, *free_blocks;
     size_t recorded_bytes;
 } table;
-
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
-    return hash ^ hash >> 29;
-}
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -99,11 +91,6 @@ static void free_sites(void)
             next = table.sites[i]->chain;
             free(table.sites[i]);
         }
-    for (size_t i = 0; i < LOOP_BUCKETS; i++)
-        for (struct trace_loop *next; table.loops[i]; table.loops[i] = next) {
-            next = table.loops[i]->chain;
-            free(table.loops[i]);
-        }
 }
 
 void trace_lanes_close(void)
@@ -129,11 +116,21 @@ static bool is_site(const struct trace_site *site, uintptr_t pc, enum trace_what
            site->bytes == bytes;
 }
 
+/* -1 for code that has no table of blocks. */
+static int32_t find_block(uintptr_t pc)
+{
+    const struct image *image = trace.launch->loaded->image;
+    for (const struct image_block *block = image->blocks; block < image->blocks_end; block++)
+        if ((uintptr_t)&block->code + (uintptr_t)(intptr_t)block->code == pc)
+            return (int32_t)(block - image->blocks);
+    return -1;
+}
+
 /* NULL without memory. */
 static struct trace_site *find_site(
     uintptr_t pc, enum trace_what what, enum image_range_kind kind, uint32_t bytes)
 {
-    uint64_t hash = mix(pc, bytes << 8 | (uint32_t)what << 4 | (uint32_t)kind);
+    uint64_t hash = trace_mix(pc, bytes << 8 | (uint32_t)what << 4 | (uint32_t)kind);
     struct trace_site **cached = &table.cache[hash % SITE_CACHE];
     if (is_site(*cached, pc, what, kind, bytes))
         return *cached;
@@ -141,8 +138,12 @@ static struct trace_site *find_site(
     while (site && !is_site(site, pc, what, kind, bytes))
         site = site->chain;
     if (!site && (site = malloc(sizeof *site))) {
-        *site = (struct trace_site){
-            .chain = *bucket, .pc = pc, .what = what, .kind = kind, .bytes = bytes};
+        *site = (struct trace_site){.chain = *bucket,
+            .pc = pc,
+            .what = what,
+            .kind = kind,
+            .bytes = bytes,
+            .block = what == TRACE_BLOCK ? find_block(pc) : -1};
         *bucket = site;
     }
     return *cached = site;
@@ -160,7 +161,8 @@ void trace_each_site(void (*visit)(struct trace_site *site))
 static struct trace_group **group_bucket(
     const struct trace_site *site, uint64_t hash, uint32_t warp, uint32_t repeat)
 {
-    return &table.groups[mix(hash ^ (uintptr_t)site, (uint64_t)warp << 32 | repeat) % BUCKETS];
+    return &table
+                .groups[trace_mix(hash ^ (uintptr_t)site, (uint64_t)warp << 32 | repeat) % BUCKETS];
 }
 
 /* Takes what lies in deeper turns than the limit out of the records, for other use. */
@@ -216,7 +218,7 @@ static struct trace_moment *find_moment(
     const struct trace_lane *lane, struct trace_site *site, uint32_t repeat)
 {
     struct trace_moment **bucket =
-        &table.moments[mix(lane->hash ^ (uintptr_t)site, repeat) % BUCKETS];
+        &table.moments[trace_mix(lane->hash ^ (uintptr_t)site, repeat) % BUCKETS];
     for (struct trace_moment *moment = *bucket; moment; moment = moment->chain)
         if (moment->site == site && moment->hash == lane->hash && moment->repeat == repeat)
             return moment;
@@ -284,90 +286,6 @@ static struct trace_group *join_group(struct trace_lane *lane, struct trace_site
     return group;
 }
 
-/* --- loops and calls -------------------------------------------------------------------------- */
-
-/* New with the address as its end, if need be; NULL without memory. */
-static struct trace_loop *find_loop(uintptr_t header)
-{
-    struct trace_loop **bucket = &table.loops[mix(header, 0) % LOOP_BUCKETS], *loop = *bucket;
-    while (loop && loop->header != header)
-        loop = loop->chain;
-    if (!loop && (loop = malloc(sizeof *loop))) {
-        *loop = (struct trace_loop){.chain = *bucket, .header = header, .end = header};
-        *bucket = loop;
-    }
-    return loop;
-}
-
-static struct trace_nest *innermost_loop(struct trace_lane *lane)
-{
-    struct trace_nest *nest = lane->depth ? &lane->nest[lane->depth - 1] : NULL;
-    return nest && nest->loop ? nest : NULL;
-}
-
-static void leave_nest(struct trace_lane *lane)
-{
-    const struct trace_nest *nest = &lane->nest[--lane->depth];
-    lane->hash = nest->hash;
-    lane->turns = nest->turns;
-    if (!nest->loop) {
-        lane->last = nest->last;
-        lane->frame = nest->frame;
-    }
-}
-
-static void leave_loops(struct trace_lane *lane)
-{
-    while (innermost_loop(lane))
-        leave_nest(lane);
-}
-
-/* The innermost call, whose loops have been left. */
-static void leave_call(struct trace_lane *lane)
-{
-    leave_loops(lane);
-    if (lane->depth)
-        leave_nest(lane);
-    lane->has_left = false;
-}
-
-static uint32_t product(uint32_t turns, uint32_t count)
-{
-    uint64_t all = (uint64_t)turns * count;
-    return all < UINT32_MAX ? (uint32_t)all : UINT32_MAX;
-}
-
-/* From lane->last back to pc, which may be the same. */
-static void turn_back(struct trace_lane *lane, uintptr_t pc)
-{
-    struct trace_nest *nest;
-    while ((nest = innermost_loop(lane)) && nest->loop->header > pc)
-        leave_nest(lane);
-    if (!nest || nest->loop->header != pc) {
-        struct trace_loop *loop = lane->depth < TRACE_NEST ? find_loop(pc) : NULL;
-        if (!loop)
-            return;
-        nest = &lane->nest[lane->depth++];
-        *nest = (struct trace_nest){.loop = loop, .turns = lane->turns, .hash = lane->hash};
-    }
-    nest->count++;
-    if (nest->loop->end < lane->last)
-        nest->loop->end = lane->last;
-    lane->hash = mix(mix(nest->hash, pc), nest->count);
-    lane->turns = product(nest->turns, nest->count + 1);
-}
-
-static void move(struct trace_lane *lane, uintptr_t pc)
-{
-    struct trace_nest *nest;
-    if (pc <= lane->last)
-        turn_back(lane, pc);
-    else
-        while ((nest = innermost_loop(lane)) && pc > nest->loop->end)
-            leave_nest(lane);
-    lane->last = pc;
-}
-
 /* --- hooks ------------------------------------------------------------------------------------ */
 
 /* The lane that runs, returned from the functions that it has left. */
@@ -381,10 +299,7 @@ static struct trace_lane *current_lane(uintptr_t frame)
         lane->at = &trace.root[run.thread / ACCESS_LANES];
         lane->moment = &trace.start;
     }
-    if (lane->lost_frame && frame > lane->lost_frame)
-        lane->lost_frame = 0;
-    while (frame > lane->frame && lane->depth)
-        leave_call(lane);
+    trace_nest_frame(lane, frame);
     return lane;
 }
 
@@ -423,12 +338,11 @@ static void note_way(struct trace_lane *lane, struct trace_moment *moment)
 void trace_block(void *pc, void *frame)
 {
     struct trace_lane *lane = current_lane((uintptr_t)frame);
-    if (lane->lost_frame)
+    struct trace_site *site = find_site((uintptr_t)pc, TRACE_BLOCK, IMAGE_STATIC, 0);
+    if (lane->lost_frame || !site || site->block < 0)
         return;
-    move(lane, (uintptr_t)pc);
-    struct trace_site *site =
-        is_recorded(lane) ? find_site((uintptr_t)pc, TRACE_BLOCK, IMAGE_STATIC, 0) : NULL;
-    struct trace_group *group = site ? join_group(lane, site) : NULL;
+    trace_nest_move(lane, trace.launch->loaded->image->blocks, site->block);
+    struct trace_group *group = is_recorded(lane) ? join_group(lane, site) : NULL;
     struct trace_moment *moment = group ? group->moment : NULL;
     if (moment)
         note_way(lane, moment);
@@ -438,38 +352,21 @@ void trace_block(void *pc, void *frame)
 void trace_call(void *site, void *frame)
 {
     struct trace_lane *lane = current_lane((uintptr_t)frame);
-    if (lane->lost_frame)
-        return;
-    if (lane->has_left)
-        leave_call(lane);
-    if (lane->depth == TRACE_NEST) {
-        lane->lost_frame = (uintptr_t)frame;
-        return;
-    }
-    lane->nest[lane->depth++] = (struct trace_nest){
-        .last = lane->last, .frame = lane->frame, .turns = lane->turns, .hash = lane->hash};
-    lane->hash = mix(lane->hash, (uintptr_t)site);
-    lane->last = 0;
-    lane->frame = (uintptr_t)frame;
+    if (!lane->lost_frame)
+        trace_nest_call(lane, (uintptr_t)site, (uintptr_t)frame);
 }
 
-/* The function's last blocks may still follow: what comes in another frame ends it. */
 void trace_return(void *frame)
 {
     struct trace_lane *lane = current_lane((uintptr_t)frame);
-    lane->has_left = !lane->lost_frame;
+    if (!lane->lost_frame)
+        trace_nest_return(lane);
 }
 
 void trace_start_threads(uint32_t first_fibre, uint32_t count)
 {
     for (uint32_t i = 0; trace.is_on && i < count; i++) {
-        struct trace_lane *lane = &table.lanes[first_fibre + i];
-        lane->interval = 0;
-        lane->last = lane->lost_frame = 0;
-        lane->has_left = false;
-        lane->frame = UINTPTR_MAX;
-        lane->hash = 0;
-        lane->turns = 1;
-        lane->depth = 0;
+        table.lanes[first_fibre + i].interval = 0;
+        trace_nest_reset(&table.lanes[first_fibre + i]);
     }
 }

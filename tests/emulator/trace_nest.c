@@ -1,0 +1,99 @@
+/* The loops and calls around a lane's place. */
+#include "trace_internal.h"
+
+static uint32_t product(uint32_t turns, uint32_t count)
+{
+    uint64_t all = (uint64_t)turns * count;
+    return all < UINT32_MAX ? (uint32_t)all : UINT32_MAX;
+}
+
+static void leave_level(struct trace_lane *lane)
+{
+    const struct trace_nest *nest = &lane->nest[--lane->depth];
+    lane->hash = nest->hash;
+    lane->turns = nest->turns;
+    if (nest->header < 0)
+        lane->frame = nest->frame;
+}
+
+static struct trace_nest *innermost_loop(struct trace_lane *lane)
+{
+    struct trace_nest *nest = lane->depth ? &lane->nest[lane->depth - 1] : NULL;
+    return nest && nest->header >= 0 ? nest : NULL;
+}
+
+static void leave_call(struct trace_lane *lane)
+{
+    while (innermost_loop(lane))
+        leave_level(lane);
+    if (lane->depth)
+        leave_level(lane);
+    lane->has_left = false;
+}
+
+void trace_nest_reset(struct trace_lane *lane)
+{
+    lane->frame = UINTPTR_MAX;
+    lane->lost_frame = 0;
+    lane->has_left = false;
+    lane->hash = 0;
+    lane->turns = 1;
+    lane->depth = 0;
+}
+
+void trace_nest_frame(struct trace_lane *lane, uintptr_t frame)
+{
+    if (lane->lost_frame && frame > lane->lost_frame)
+        lane->lost_frame = 0;
+    while (frame > lane->frame && lane->depth)
+        leave_call(lane);
+}
+
+/* --- loops ------------------------------------------------------------------------------------ */
+
+static bool is_in_loop(const struct image_block *blocks, int32_t block, int32_t header)
+{
+    while (block >= 0 && block != header)
+        block = blocks[block].header;
+    return block == header;
+}
+
+void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, int32_t block)
+{
+    struct trace_nest *nest;
+    while ((nest = innermost_loop(lane)) && !is_in_loop(blocks, block, nest->header))
+        leave_level(lane);
+    if (!blocks[block].is_header)
+        return;
+    if (!nest || nest->header != block) {
+        if (lane->depth == TRACE_NEST)
+            return;
+        nest = &lane->nest[lane->depth++];
+        *nest = (struct trace_nest){.header = block, .turns = lane->turns, .hash = lane->hash};
+    }
+    nest->count++;
+    lane->hash = trace_mix(trace_mix(nest->hash, (uint64_t)block), nest->count);
+    lane->turns = product(nest->turns, (nest->count + TRACE_TURNS_STEP - 1) / TRACE_TURNS_STEP);
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+
+void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame)
+{
+    if (lane->has_left)
+        leave_call(lane);
+    if (lane->depth == TRACE_NEST) {
+        lane->lost_frame = frame;
+        return;
+    }
+    lane->nest[lane->depth++] = (struct trace_nest){
+        .header = -1, .frame = lane->frame, .turns = lane->turns, .hash = lane->hash};
+    lane->hash = trace_mix(lane->hash, site);
+    lane->frame = frame;
+}
+
+/* The function's last blocks may still follow: what comes in another frame ends it. */
+void trace_nest_return(struct trace_lane *lane)
+{
+    lane->has_left = true;
+}
