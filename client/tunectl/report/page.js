@@ -346,7 +346,7 @@ function cloud(rows, x, y) {
 const MARKS = {best: 'triangle', default: 'diamond'};
 
 function marks(name, rows, x, y) {
-    return {type: 'scatter', name, symbol: MARKS[name], symbolSize: 14, z: 5, rows,
+    return {type: 'scatter', name, symbol: MARKS[name], symbolSize: 14, z: name === 'best' ? 6 : 5, rows,
         data: rows.map((row) => [Math.log10(x(row)), Math.log10(y(row))]),
         itemStyle: {color: colour(name), borderColor: colour('panel'), borderWidth: 1}};
 }
@@ -548,7 +548,7 @@ function heatCells(view, x, y, valuesX, valuesY) {
 
 function heatOption(view, cells, measured, names) {
     const [low, high] = extent(measured.map((cell) => Math.log10(cell.value)));
-    const width = Math.max(high - low, 1e-3);
+    const width = Math.max(high - low, Math.log10(1.1)); // a few percent are no reason for all colours
     const hasRoom = names.textsX.length <= (isNarrow() ? 5 : 14);
     const data = measured.map((cell) => ({value: [cell.i, cell.j, Math.log10(cell.value)], cell,
         label: {show: hasRoom, color: inkOn(scaleColour((Math.log10(cell.value) - low) / width)), formatter: () => view.text(cell.value)}}));
@@ -558,7 +558,7 @@ function heatOption(view, cells, measured, names) {
         tooltip: tooltip((at) => heatTip(view, at.data.cell, names)),
         visualMap: {type: 'continuous', min: low, max: low + width, dimension: 2, seriesIndex: 0, calculable: false,
             orient: 'horizontal', left: 'center', bottom: 0, itemHeight: 160, itemWidth: 12, inRange: {color: SCALE},
-            text: [view.text(Math.pow(10, high)), view.text(Math.pow(10, low))], textStyle: {color: colour('soft')}, hoverLink: false},
+            text: [view.text(Math.pow(10, low + width)), view.text(Math.pow(10, low))], textStyle: {color: colour('soft')}, hoverLink: false},
         xAxis: Object.assign(axis('category', names.x), {data: names.textsX}),
         yAxis: Object.assign(axis('category'), {data: names.textsY}),
         series: [
@@ -596,8 +596,11 @@ function heatWords(cells, measured, view, names) {
     const failed = cells.filter((cell) => cell.values.length === 0 && cell.failed > 0).length;
     const untried = cells.length - measured.length - failed;
     const words = ['Fastest cell: ' + where + ', ' + view.text(best.value) + '.'];
-    if (failed + untried > 0) {
-        words.push('× ' + plural(failed, 'cell') + ' where all failed; · ' + plural(untried, 'cell') + ' not tried.');
+    if (failed > 0) {
+        words.push('×: all failed (' + plural(failed, 'cell') + ').');
+    }
+    if (untried > 0) {
+        words.push('·: not tried (' + plural(untried, 'cell') + ').');
     }
     return words;
 }
@@ -605,13 +608,15 @@ function heatWords(cells, measured, view, names) {
 /* --- 3: parallel coordinates ------------------------------------------------------------------- */
 
 const CATEGORIES_MOST = 40;
+const PAPER_LINES_MOST = 2000; // each is a path in the document; 20,000 take 10 seconds to print
 
 function drawParallel(view, choices, paper) {
     const params = view.group.params.map((_, i) => i).filter((i) => distinctValues(view, i).length > 1);
     if (view.ok.length === 0) {
         return {say: [NOTHING]};
     }
-    const rows = fastestFirst(view, view.ok).reverse(); // the fastest are drawn last, above the others
+    const fastest = fastestFirst(view, view.ok).slice(0, paper ? PAPER_LINES_MOST : undefined);
+    const rows = fastest.reverse(); // the fastest are drawn last, above the others
     const axes = params.map((i) => parallelAxis(view, i));
     const [low, high] = extent(rows.map(view.value));
     axes.push(logAxis(low, high, view.text, view.isAll ? '× best' : 'time'));
@@ -627,7 +632,7 @@ function drawParallel(view, choices, paper) {
         series: [{type: 'parallel', data, inactiveOpacity: 0.03, activeOpacity: isMany ? 0.5 : 0.7,
             lineStyle: {width: 1.2, opacity: isMany ? 0.25 : 0.5}, progressive: paper ? 0 : 500, progressiveThreshold: 2000}],
     };
-    return {option, height: 380, least: 56 * axes.length, say: parallelWords(view, params),
+    return {option, height: 380, least: 56 * axes.length, say: parallelWords(view, params, rows.length),
         after: (chart, card) => watchBrush(view, rows, axes.length - 1, choices.keep, chart, card)};
 }
 
@@ -651,9 +656,12 @@ function parallelLook(at, index, isTime) {
         splitLine: {show: false}, axisLine: {show: true, onZero: false, lineStyle: {color: colour('soft')}}});
 }
 
-function parallelWords(view, params) {
+function parallelWords(view, params, count) {
     const fixed = view.group.params.map((_, i) => i).filter((i) => !params.includes(i));
     const words = ['The fastest tenth stands out. Drag along an axis to keep the configurations that pass there.'];
+    if (count < view.ok.length) {
+        words.push('The fastest ' + countText(count) + ' are drawn.');
+    }
     if (fixed.length > 0) {
         words.push('The same everywhere: ' + configText(view.group, view.ready.config[view.ok[0]], fixed) + '.');
     }
@@ -891,12 +899,12 @@ function detailTable(details) {
 
 /* --- 8: ties and intervals --------------------------------------------------------------------- */
 
-const TIES_MOST = 30;
+const TIES_MOST = 30; // lines, each with a configuration, or with the best and the default of a shape
 
 // Of one shape: best, ties, default. Of all shapes: each shape's best and default.
 function contenders(view) {
     const found = [];
-    for (const i of view.shapes) {
+    for (const i of view.shapes.slice(0, TIES_MOST)) {
         const shape = view.group.shapes[i];
         const add = (role, config) => {
             const row = view.ready.rowOf(i, config);
@@ -916,10 +924,12 @@ function drawTies(view) {
     if (all.length === 0) {
         return {say: ['No best configuration is known here.']};
     }
-    const shown = all.length > TIES_MOST ? all.slice(0, TIES_MOST - 1).concat(all[all.length - 1]) : all;
+    const isLong = !view.isAll && all.length > TIES_MOST;
+    const shown = isLong ? all.slice(0, TIES_MOST - 1).concat(all[all.length - 1]) : all;
     const rows = view.group.rows;
     const scaleOf = (row) => view.isAll ? 1 / view.ready.bestNs[view.ready.shape[row]] : 1;
-    shown.forEach((one) => {
+    shown.forEach((one, k) => {
+        one.line = view.isAll ? view.shapes.indexOf(one.shape) : k;
         one.low = (rows.lo_ns[one.row] || view.ready.ns[one.row]) * scaleOf(one.row);
         one.high = (rows.hi_ns[one.row] || view.ready.ns[one.row]) * scaleOf(one.row);
     });
@@ -933,21 +943,23 @@ function drawTies(view) {
             axisLabel: {color: colour('text'), width: isNarrow() ? 130 : 320, overflow: 'truncate', formatter: (k) => labels[Number(k)]}}),
         series: [errorBars(shown)].concat(['best', 'tie', 'default'].map((role) => tiePoints(view, shown, role))),
     };
-    return {option, height: 100 + 26 * shown.length, table: () => rowsTable(view, shown.map((one) => one.row)), say: tieWords(view, all, shown)};
+    return {option, height: 100 + 26 * labels.length, table: () => rowsTable(view, shown.map((one) => one.row)), say: tieWords(view, all, shown)};
 }
 
 function tieLabels(view, shown) {
-    if (isNarrow() && !view.isAll) {
+    if (view.isAll) {
+        return view.shapes.slice(0, TIES_MOST).map((i) => view.group.shapes[i].label);
+    }
+    if (isNarrow()) {
         return shown.map((one, k) => one.role === 'tie' ? 'tie ' + k : one.role);
     }
     const params = differing(view.group, shown.map((one) => view.ready.config[one.row]));
-    return shown.map((one) => view.isAll ? view.group.shapes[one.shape].label + ' ' + one.role
-        : configText(view.group, view.ready.config[one.row], params) || one.role);
+    return shown.map((one) => configText(view.group, view.ready.config[one.row], params) || one.role);
 }
 
 function errorBars(shown) {
     return {
-        type: 'custom', name: 'interval', z: 2, data: shown.map((one, k) => [Math.log10(one.low), k, Math.log10(one.high)]), encode: {x: [0, 2], y: 1},
+        type: 'custom', name: 'interval', z: 2, data: shown.map((one) => [Math.log10(one.low), one.line, Math.log10(one.high)]), encode: {x: [0, 2], y: 1},
         renderItem: (params, api) => {
             const [left, y] = api.coord([api.value(0), api.value(1)]);
             const right = api.coord([api.value(2), api.value(1)])[0];
@@ -958,8 +970,8 @@ function errorBars(shown) {
 }
 
 function tiePoints(view, shown, role) {
-    const data = shown.map((one, k) => ({value: [Math.log10(view.value(one.row)), k], one})).filter((point) => point.one.role === role);
-    return {type: 'scatter', name: role, z: 3, symbol: MARKS[role] || 'circle', symbolSize: role === 'tie' ? 9 : 12, data, itemStyle: {color: colour(role)}};
+    const data = shown.map((one) => ({value: [Math.log10(view.value(one.row)), one.line], one})).filter((point) => point.one.role === role);
+    return {type: 'scatter', name: role, z: 3, symbol: MARKS[role] || 'circle', symbolSize: role === 'default' ? 9 : 11, data, itemStyle: {color: colour(role)}};
 }
 
 function tieWords(view, all, shown) {
@@ -987,11 +999,13 @@ function drawLoss(view) {
     const params = differing(view.group, loss.configs);
     const most = Math.log10(1 + Math.min(Math.max(...loss.matrix.flat().filter((x) => x !== null), 0.1), 3));
     const cell = (x) => x === null ? null : {text: lossText(x), colour: scaleColour(Math.log10(1 + Math.max(x, 0)) / most)};
-    const rows = loss.configs.map((config, k) => [configText(view.group, config, params), cell(loss.worst[k]), cell(loss.mean[k])]
+    const rows = loss.configs.map((config, k) => [configText(view.group, config, params),
+        loss.matrix[k].filter((x) => x !== null).length, cell(loss.worst[k]), cell(loss.mean[k])]
         .concat(loss.matrix[k].map(cell)));
     const table = {kind: 'matrix', caption: 'Time lost against the best of the shape; "–": not measured there', wide: 0,
-        head: ['Configuration', '#Worst', '#Mean'].concat(view.group.shapes.map((shape) => '#' + shape.label)), rows};
-    const words = lossText(loss.worst[0]) + ' at worst, ' + lossText(loss.mean[0]) + ' in the geometric mean.';
+        head: ['Configuration', '#Shapes', '#Worst', '#Mean'].concat(view.group.shapes.map((shape) => '#' + shape.label)), rows};
+    const words = lossText(loss.worst[0]) + ' at worst, ' + lossText(loss.mean[0]) + ' in the geometric mean, over ' +
+        plural(rows[0][1], 'shape') + '.';
     return {element: makeScroll(makeTable(table)), say: ['Use one configuration everywhere and lose this much. The first row is the best of these: ' + words]};
 }
 
@@ -1154,6 +1168,7 @@ function plot(card, shown) {
     if (!card.chart) {
         card.chart = echarts.init(card.plot, null, state.isPaper ? {width: PAPER_WIDTH, devicePixelRatio: 2} : {});
     } else {
+        card.chart.dispatchAction({type: 'hideTip'}); // it is of what was drawn before
         card.chart.resize();
     }
     const option = Object.assign({animation: false, textStyle: {fontFamily: getComputedStyle(document.body).fontFamily}}, shown.option);
