@@ -291,12 +291,14 @@ static void ask_tracer(struct explaining *explaining)
 
 /* --- the code --------------------------------------------------------------------------------- */
 
-/* What the emulator makes is code for the CPU, of which nothing is to be told. */
 static void take_package(struct explaining *explaining, json_t *package)
 {
     const char *image = json_string_value(json_object_get(package, "image"));
     explaining->package = json_incref(package);
-    if (image != NULL && !is_emulated(&explaining->inquiry.question.device))
+    if (is_emulated(&explaining->inquiry.question.device))
+        note(explaining, "the code is the emulator's, for the CPU: it has no registers, spills and "
+                         "instructions to tell of");
+    else if (image != NULL)
         explaining->cubin = proto_base64_decode(image, &explaining->cubin_bytes, NULL);
 }
 

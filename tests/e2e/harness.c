@@ -254,9 +254,11 @@ void set_environment(const struct harness *harness)
 static void exec_daemon(const struct harness *harness)
 {
     char program[300];
-    const char *argv[32] = {program, "--foreground", "--emulate", "--socket", harness->socket,
-        "--db", harness->db, "--plugins", harness->plugins};
-    size_t count = 9;
+    const char *argv[32] = {program, "--foreground", "--socket", harness->socket, "--db",
+        harness->db, "--plugins", harness->plugins};
+    size_t count = 8;
+    if (!harness->is_real)
+        argv[count++] = "--emulate";
     snprintf(program, sizeof program, "%s/bin/tunerd", build_folder());
     for (size_t i = 0; harness->args[i] != NULL; i++)
         argv[count++] = harness->args[i];

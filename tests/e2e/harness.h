@@ -39,6 +39,7 @@ struct harness {
     const char *sanitizer_options; /* further ones, as ":handle_segv=0"; may be NULL */
     pid_t daemon;                  /* 0: none runs */
     struct tune_client *client;
+    bool is_real;    /* no emulator: the libraries and devices that the machine has */
     bool is_scruffy; /* the test left it in a state that cannot end well */
 };
 
