@@ -53,6 +53,11 @@ static double value_pipe(const struct side *side)
         json_object_get(side_part(side, "estimate"), "ceilings_ns"), "memory_pipe");
 }
 
+static double value_l2(const struct side *side)
+{
+    return number_or_nan(json_object_get(side_part(side, "estimate"), "ceilings_ns"), "l2");
+}
+
 static double value_waits(const struct side *side)
 {
     return number_or_nan(side_part(side, "estimate"), "wait_ns");
@@ -122,15 +127,29 @@ static double matters_pipe(const struct side *a, const struct side *b, double of
     return relative(of_a, of_b) * share_of(a, b, ESTIMATE_PIPE, ESTIMATE_PIPE);
 }
 
+/* What a quantity that both sides know accounts for by itself. */
+static double matters_of(const struct side *a, const struct side *b,
+    double (*value)(const struct side *side),
+    double (*matters)(const struct side *a, const struct side *b, double of_a, double of_b))
+{
+    double of_a = value(a), of_b = value(b);
+    return isnan(of_a) || isnan(of_b) ? 0 : matters(a, b, of_a, of_b);
+}
+
 /* What differs beyond the conflicts, which the estimate counts with it. */
 static double matters_pipe_alone(
     const struct side *a, const struct side *b, double of_a, double of_b)
 {
-    double conflicts_of_a = value_conflicts(a), conflicts_of_b = value_conflicts(b);
-    double conflicts = isnan(conflicts_of_a) || isnan(conflicts_of_b)
-                           ? 0
-                           : matters_pipe(a, b, conflicts_of_a, conflicts_of_b);
-    return fmax(0, matters_pipe(a, b, of_a, of_b) - conflicts);
+    return fmax(
+        0, matters_pipe(a, b, of_a, of_b) - matters_of(a, b, value_conflicts, matters_pipe));
+}
+
+/* And beyond the bytes and sectors. */
+static double matters_l2_alone(const struct side *a, const struct side *b, double of_a, double of_b)
+{
+    double told = fmax(matters_of(a, b, value_requested, matters_memory),
+        matters_of(a, b, value_sectors, matters_memory));
+    return fmax(0, relative(of_a, of_b) * share_of(a, b, ESTIMATE_L2, ESTIMATE_L2) - told);
 }
 
 static double matters_issue(const struct side *a, const struct side *b, double of_a, double of_b)
@@ -172,7 +191,7 @@ static double matters_not(const struct side *a, const struct side *b, double of_
     return 0;
 }
 
-enum form { PLAIN, PERCENT, MICROSECONDS, MIBIBYTES };
+enum form { PLAIN, PERCENT, TIME, MIBIBYTES };
 
 /* better: 1 where more is better, -1 where less is, 0 where neither is by itself. */
 static const struct quantity {
@@ -189,10 +208,11 @@ static const struct quantity {
         -1, PLAIN},
     {"conflicts", "passes over the banks per pass without conflicts", value_conflicts, matters_pipe,
         -1, PLAIN},
-    {"memory_pipe", "time for shared memory and L1 by the estimate", value_pipe, matters_pipe_alone,
-        -1, MICROSECONDS},
+    {"memory_pipe", "time of shared memory and L1 by the estimate", value_pipe, matters_pipe_alone,
+        -1, TIME},
+    {"l2", "time of the traffic of L2 by the estimate", value_l2, matters_l2_alone, -1, TIME},
     {"waits", "waits for round trips to memory by the estimate", value_waits, matters_waits, -1,
-        MICROSECONDS},
+        TIME},
     {"spill_bytes", "bytes that each thread spills", value_spills, matters_spills, -1, PLAIN},
     {"idle_multiprocessors", "multiprocessors without a block", value_idle_sms, matters_itself, -1,
         PERCENT},
@@ -205,12 +225,21 @@ static const struct quantity {
 
 /* --- differences ------------------------------------------------------------------------------ */
 
+static void say_time(FILE *text, double ns)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    size_t unit = 0;
+    for (; ns >= 999.5 && unit + 1 < sizeof units / sizeof units[0]; unit++)
+        ns /= 1000;
+    fprintf(text, "%.3g %s", ns, units[unit]);
+}
+
 static void say_amount(FILE *text, enum form form, double value)
 {
     if (form == PERCENT)
         fprintf(text, "%.3g %%", value * 100);
-    else if (form == MICROSECONDS)
-        fprintf(text, "%.3g us", value / 1e3);
+    else if (form == TIME)
+        say_time(text, value);
     else if (form == MIBIBYTES)
         fprintf(text, "%.3g MiB", value / (1 << 20));
     else

@@ -208,7 +208,10 @@ static void tell_ceiling(const struct story *story)
     fprintf(story->text, " of the time, where %s ",
         is_memory ? "device memory needs" : "the arithmetic needs");
     say_percent(story->text, share[is_memory ? ESTIMATE_DRAM : ESTIMATE_FLOPS]);
-    fprintf(story->text, "; %s", sides[side].cure);
+    /* Without a trace, conflicts may be a part of it. */
+    bool is_unseen = side == ESTIMATE_PIPE && story->weighed.wavefronts == 0;
+    fprintf(
+        story->text, "; %s%s", sides[side].cure, is_unseen ? ", and so do fewer conflicts" : "");
     say_moves(story, sides[side].quantity, -1);
 }
 

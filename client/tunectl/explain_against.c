@@ -36,7 +36,8 @@ static void show_sides(const json_t *comparison)
     table_add(&table, "time");
     add_time(&table, number_of(a, "median_ns"), "not measured");
     add_time(&table, number_of(b, "median_ns"), "not measured");
-    table_add(&table, "estimate");
+    bool has_device = json_is_string(json_object_get(a, "device"));
+    table_add(&table, has_device ? "estimate" : "estimate, one SM");
     add_time(&table, number_of(json_object_get(a, "estimate"), "time_ns"), "-");
     add_time(&table, number_of(json_object_get(b, "estimate"), "time_ns"), "-");
     table_add(&table, "origin");

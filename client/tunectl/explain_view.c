@@ -133,8 +133,9 @@ static void show_occupancy(const json_t *occupancy)
         snprintf(registers, sizeof registers, ", %.0f registers per thread",
             number_of(occupancy, "registers"));
     putchar('\n');
-    print_line(0, "Occupancy: %.0f blocks per SM, %.0f of %.0f warps (%.1f %%), limited by %s",
-        number_of(occupancy, "blocks_per_sm"), number_of(occupancy, "warps_per_sm"),
+    print_line(0, "Occupancy: %.0f block%s per SM, %.0f of %.0f warps (%.1f %%), limited by %s",
+        number_of(occupancy, "blocks_per_sm"),
+        number_of(occupancy, "blocks_per_sm") == 1 ? "" : "s", number_of(occupancy, "warps_per_sm"),
         number_of(occupancy, "warps_max"), number_of(occupancy, "fraction") * 100,
         resource_name(text_of(occupancy, "limited_by")));
     print_line(2, "a block: %.0f threads%s, %s of shared memory", number_of(occupancy, "threads"),
@@ -168,13 +169,16 @@ static void add_work(struct table *table, const json_t *explanation, const json_
 {
     char flops[HUMAN_BYTES], bytes[HUMAN_BYTES], asked[HUMAN_BYTES];
     table_add(table, "work");
-    table_addf(table, "%s, %s (each operand once)%s%s",
-        scaled(number_of(roofline, "flops"), "flop", flops),
+    bool has_flops = number_of(roofline, "flops") > 0;
+    table_addf(table, "%s%s%s (each operand once)%s%s",
+        has_flops ? scaled(number_of(roofline, "flops"), "flop", flops) : "", has_flops ? ", " : "",
         scaled(number_of(roofline, "bytes"), "B", bytes),
         is_known(roofline, "requested_bytes") ? "; threads ask for " : "",
         is_known(roofline, "requested_bytes")
             ? scaled(number_of(roofline, "requested_bytes"), "B", asked)
             : "");
+    if (!has_flops)
+        return;
     table_add(table, "intensity");
     if (is_known(explanation, "intensity"))
         table_addf(table, "%.3g flop per byte that threads load, %.3g per byte of the operands",
@@ -196,9 +200,10 @@ static void add_reached(struct table *table, const json_t *roofline)
     if (!is_known(roofline, "achieved_bytes_per_s"))
         return;
     table_add(table, "reached");
-    table_addf(table, "%s, %s",
-        scaled(number_of(roofline, "achieved_flops_per_s"), "FLOP/s", flops),
-        scaled(number_of(roofline, "achieved_bytes_per_s"), "B/s", bytes));
+    bool has_flops = number_of(roofline, "achieved_flops_per_s") > 0;
+    table_addf(table, "%s%s%s",
+        has_flops ? scaled(number_of(roofline, "achieved_flops_per_s"), "FLOP/s", flops) : "",
+        has_flops ? ", " : "", scaled(number_of(roofline, "achieved_bytes_per_s"), "B/s", bytes));
     if (is_known(roofline, "share")) {
         table_add(table, "");
         table_addf(table, "%.0f %% of the ceiling", number_of(roofline, "share") * 100);
@@ -285,8 +290,10 @@ static void show_code(const json_t *explanation)
         show_mix(instructions);
 }
 
-static void show_estimate(const json_t *estimate)
+static void show_estimate(const json_t *explanation)
 {
+    const json_t *estimate = json_object_get(explanation, "estimate");
+    bool has_device = json_is_string(json_object_get(explanation, "device"));
     if (!json_is_object(estimate))
         return;
     char time[HUMAN_BYTES], *text = NULL;
@@ -295,13 +302,16 @@ static void show_estimate(const json_t *estimate)
     const char *word;
     json_t *ceiling;
     json_object_foreach (json_object_get(estimate, "ceilings_ns"), word, ceiling)
-        fprintf(stream, "%s %s, ", word, human_time(json_number_value(ceiling), time));
-    fprintf(stream, "waits %s, ", human_time(number_of(estimate, "wait_ns"), time));
+        if (json_number_value(ceiling) > 0)
+            fprintf(stream, "%s %s, ", word, human_time(json_number_value(ceiling), time));
+    if (number_of(estimate, "wait_ns") > 0)
+        fprintf(stream, "waits %s, ", human_time(number_of(estimate, "wait_ns"), time));
     fprintf(stream, "launches %s", human_time(number_of(estimate, "launch_ns"), time));
     fclose(stream);
     putchar('\n');
-    print_line(0, "Estimate (an order of configurations, no forecast): %s, limited by %s",
-        human_time(number_of(estimate, "time_ns"), time), text_of(estimate, "limited_by"));
+    print_line(0, "Estimate (an order of configurations, no forecast): %s%s, limited by %s",
+        human_time(number_of(estimate, "time_ns"), time),
+        has_device ? "" : " on one multiprocessor", text_of(estimate, "limited_by"));
     print_line(2, "%s", text);
     free(text);
 }
@@ -334,7 +344,7 @@ void show_explanation(const json_t *explanation)
     show_accesses(explanation);
     show_branches(explanation);
     show_code(explanation);
-    show_estimate(json_object_get(explanation, "estimate"));
+    show_estimate(explanation);
     show_notes(explanation);
     show_words(explanation);
 }

@@ -295,10 +295,14 @@ static void too_few_blocks_to_fill_the_warps_are_not_taken_for_a_resource(void *
 static void a_ceiling_beside_the_work_is_told_from_the_estimate(void **state)
 {
     (void)state;
-    expect(words("gemm", "{'estimate':{'ceilings_ns':{'memory_pipe':4000000}}}"),
+    expect(words("gemm",
+               "{'estimate':{'ceilings_ns':{'memory_pipe':4000000}},'accesses':[" SHARED_LOAD(
+                   "1.0", "1.0") "]}"),
         LIST("By the estimate moving data from shared memory and L1 to registers takes 80 %",
             "the arithmetic needs 50 %", "TM (4 to 8)", "TN (4 to 8)"),
         LIST("onflict", "Nothing"));
+    expect(words("gemm", "{'estimate':{'ceilings_ns':{'memory_pipe':4000000}}}"),
+        LIST("takes 80 %", "and so do fewer conflicts: "), LIST("Bank conflicts", "Nothing"));
 }
 
 int main(void)
