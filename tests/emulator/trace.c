@@ -11,6 +11,7 @@
 
 #define DEFAULT_BLOCKS 64
 #define DEFAULT_ACCESSES 20000000
+#define STEPS_PER_ACCESS 4 /* hooks that may be met for each access that was asked for */
 
 struct trace trace;
 
@@ -184,8 +185,9 @@ bool trace_goes_on(uint64_t blocks_done)
 {
     if (!trace.is_on)
         return true;
-    if (trace.steps > TRACE_STEPS ||
-        (blocks_done && !trace.launch->is_cooperative && trace.accesses >= trace.accesses_wanted))
+    bool is_enough = trace.accesses >= trace.accesses_wanted ||
+                     trace.steps / STEPS_PER_ACCESS >= trace.accesses_wanted;
+    if (trace.steps > TRACE_STEPS || (is_enough && blocks_done && !trace.launch->is_cooperative))
         return false;
     trace.blocks_run = trace.launch->is_cooperative ? blocks_done : blocks_done + 1;
     return true;

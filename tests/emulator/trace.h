@@ -8,11 +8,11 @@
  *
  * Design. Lanes run one after another, each up to its next barrier. A lane's place in the program
  * is its loop nest: the compile step finds out which basic blocks form loops (loops.h), and a hook
- * at a loop's first block makes its count go up; one at a block outside of it leaves it. Accesses of a
- * warp's lanes with equal (code address, barriers met, loop counts) are one request. At a barrier
- * all requests so far are complete, are measured (explain/access.h) and forgotten. Loops are
- * recorded for their first turns only, the same for all lanes, and of a large grid some blocks are
- * run, spread over it evenly: ratios are meant, not counts.
+ * at a loop's first block makes its count go up; one at a block outside of it leaves it. Accesses
+ * of a warp's lanes with equal (code address, barriers met, loop counts) are one request. At a
+ * barrier all requests so far are complete, are measured (explain/access.h) and forgotten. Loops
+ * are recorded for their first turns only, the same for all lanes, and of a large grid some blocks
+ * are run, spread over it evenly: ratios are meant, not counts.
  *
  * A compiler for GPUs joins accesses to neighbouring addresses into wide ones, the host's does not.
  * Which lines have wide ones is known from the cubin and told in "widths": neighbouring accesses of
@@ -24,9 +24,10 @@
 /* From here on launches of this process are watched. `options` is JSON, all of it may be absent:
  * {"blocks":64,"accesses":20000000,
  *  "widths":[{"file":"gemm.cu","line":42,"space":"global"|"shared","kind":"load"|"store","bytes":16}]}
- * blocks: of a launch at most so many run; accesses: no further block begins after so many (one at
- * least runs to its end). A CUresult: 1 for options that cannot be read, 801 (not supported)
- * without TUNE_EMULATOR_TRACE. */
+ * blocks: of a launch at most so many run; accesses: no further block begins after so many of all
+ * lanes, or after four times as many hooks (one block at least runs to its end, unless that takes a
+ * billion hooks: it is then left where it is). A CUresult: 1 for options that cannot be read, 801
+ * (not supported) without TUNE_EMULATOR_TRACE. */
 unsigned tuneTraceBegin(const char *options);
 
 /* Ends it and gives what was seen, JSON, to be freed with tuneTraceFree; NULL when none was begun:

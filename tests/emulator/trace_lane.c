@@ -130,10 +130,10 @@ static int32_t find_block(uintptr_t pc)
 static struct trace_site *find_site(
     uintptr_t pc, enum trace_what what, enum image_range_kind kind, uint32_t bytes)
 {
-    uint64_t hash = trace_mix(pc, bytes << 8 | (uint32_t)what << 4 | (uint32_t)kind);
-    struct trace_site **cached = &table.cache[hash % SITE_CACHE];
+    struct trace_site **cached = &table.cache[(pc ^ pc >> 10) % SITE_CACHE];
     if (is_site(*cached, pc, what, kind, bytes))
         return *cached;
+    uint64_t hash = trace_mix(pc, bytes << 8 | (uint32_t)what << 4 | (uint32_t)kind);
     struct trace_site **bucket = &table.sites[hash % SITE_BUCKETS], *site = *bucket;
     while (site && !is_site(site, pc, what, kind, bytes))
         site = site->chain;
@@ -299,7 +299,8 @@ static struct trace_lane *current_lane(uintptr_t frame)
         lane->at = &trace.root[run.thread / ACCESS_LANES];
         lane->moment = &trace.start;
     }
-    trace_nest_frame(lane, frame);
+    if (frame > lane->frame || lane->lost_frame)
+        trace_nest_frame(lane, frame);
     return lane;
 }
 

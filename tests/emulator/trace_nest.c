@@ -51,7 +51,7 @@ void trace_nest_frame(struct trace_lane *lane, uintptr_t frame)
 
 /* --- loops ------------------------------------------------------------------------------------ */
 
-static bool is_in_loop(const struct image_block *blocks, int32_t block, int32_t header)
+static inline bool is_in_loop(const struct image_block *blocks, int32_t block, int32_t header)
 {
     while (block >= 0 && block != header)
         block = blocks[block].header;
