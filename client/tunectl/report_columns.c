@@ -59,7 +59,7 @@ static json_t *moment_of(const struct report_group *group, size_t row)
 
 static json_t *confirmed_of(const struct report_group *group, size_t row)
 {
-    return json_boolean(group->rows[row]->is_confirmed);
+    return json_integer(group->rows[row]->is_confirmed);
 }
 
 static json_t *registers_of(const struct report_group *group, size_t row)

@@ -316,9 +316,42 @@ static void of_one_configuration_each_run_has_its_row(void **state)
     MODEL(crashed, again, search, again);
     assert_json("groups/0/rows/median_ns", "[1000,1200]");
     assert_json("groups/0/rows/run", "[0,1]");
+    assert_json("groups/0/rows/confirmed", "[1,0]");
     assert_json("groups/0/runs", "[\"7/confirm\",\"7/search\"]");
     assert_json("groups/0/provenance/set_aside", "0");
     assert_json("groups/0/loss/matrix", "[[0]]");
+}
+
+static void of_several_gpus_the_one_counts_on_which_a_configuration_is_best(void **state)
+{
+    (void)state;
+    struct sample here = row(64, 2, 0, 1300), there = row(64, 2, 0, 1200);
+    there.gpu_uuid = "GPU-2";
+    MODEL(row(64, 1, 0, 1000), here, there);
+    assert_int_equal(json_array_size(at("groups/0/rows/config")), 3);
+    assert_json("groups/0/loss/matrix", "[[0],[0.2]]");
+}
+
+static void a_model_of_the_same_name_that_was_timed_otherwise_is_set_aside(void **state)
+{
+    (void)state;
+    struct sample whole = row(64, 1, 0, 1000), part = row(64, 2, 0, 1200);
+    whole.sms = 132;
+    part.sms = 114;
+    part.method = "graph";
+    MODEL(whole, part);
+    assert_json("groups/0/rows/median_ns", "[1000]");
+    assert_json("groups/0/loss/matrix", "[[0]]");
+}
+
+static void an_idle_gpu_is_not_throttled(void **state)
+{
+    (void)state;
+    struct sample idle = row(64, 1, 0, 1000), hot = row(64, 2, 0, 1000);
+    idle.throttle_reasons = 1;
+    hot.throttle_reasons = 0x21;
+    MODEL(idle, hot, row(64, 3, 0, 1000));
+    assert_json("groups/0/provenance/throttled", "1");
 }
 
 static void rows_of_other_parameters_than_the_rest_are_set_aside(void **state)
@@ -385,6 +418,7 @@ static void a_failure_has_a_reason_and_no_time(void **state)
     (void)state;
     struct sample good = row(64, 1, 0, 1000);
     struct sample bad = failed(64, 2, 0, OUTCOME_WRONG_RESULT, "12 values differ");
+    good.detail = "a remark, no reason";
     bad.median_ns = 3; /* nonsense of a foreign file */
     MODEL(good, bad);
     assert_json("groups/0/outcomes/0", "\"ok\"");
@@ -537,6 +571,9 @@ int main(void)
         TEST(times_of_another_method_than_the_bests_are_set_aside),
         TEST(rows_that_are_refused_or_not_final_or_impossible_are_set_aside),
         TEST(of_one_configuration_each_run_has_its_row),
+        TEST(of_several_gpus_the_one_counts_on_which_a_configuration_is_best),
+        TEST(a_model_of_the_same_name_that_was_timed_otherwise_is_set_aside),
+        TEST(an_idle_gpu_is_not_throttled),
         TEST(rows_of_other_parameters_than_the_rest_are_set_aside),
         TEST(each_text_of_a_kernel_is_a_group_and_the_fullest_comes_first),
         TEST(the_emulated_device_counts_when_it_is_alone),
