@@ -117,23 +117,6 @@ static void note(struct explaining *explaining, const char *format, ...)
 
 /* --- parsing ---------------------------------------------------------------------------------- */
 
-static int parse_words(
-    struct question *question, const char *dtype, const char *mode, struct tune_error *err)
-{
-    const struct manifest *manifest = question->plugin->manifest;
-    for (size_t i = 0; i < manifest->dtype_count; i++)
-        if (dtype == NULL || strcmp(manifest->dtypes[i], dtype) == 0) {
-            question->dtype = manifest->dtypes[i]; /* outlives the request */
-            break;
-        }
-    if (question->dtype == NULL)
-        return tune_fail(err, TUNE_EINVAL, "%s has no dtype \"%.20s\"", manifest->name, dtype);
-    question->mode = strcmp(mode, "warm") == 0 ? "warm" : "cold";
-    if (strcmp(mode, question->mode) != 0)
-        return tune_fail(err, TUNE_EINVAL, "mode is \"%.20s\"; it must be cold or warm", mode);
-    return 0;
-}
-
 static int parse(struct explaining *explaining, struct tune_error *err)
 {
     static const char *const keys[] = {
@@ -141,13 +124,14 @@ static int parse(struct explaining *explaining, struct tune_error *err)
     const json_t *params = explaining->request->params;
     struct app *app = explaining->request->app;
     struct question *question = &explaining->inquiry.question;
-    const char *dtype = NULL, *arch = NULL, *gpu = NULL, *mode = "cold";
+    const char *dtype, *arch = NULL, *gpu = NULL, *mode = "cold";
     struct plugin *plugin;
     json_t *shape = NULL, *config = NULL;
     if (proto_known_keys(params, keys, "explain", err) || find_plugin(app, params, &plugin, err))
         return -1;
     question->plugin = explaining->plugin = plugin_ref(plugin);
     question->nearest = app->nearest;
+    dtype = plugin->manifest->dtypes[0];
     explaining->with_trace = true;
     if (proto_object_opt(params, "shape", &shape, err) ||
         proto_string_opt(params, "dtype", &dtype, err) ||
@@ -161,9 +145,11 @@ static int parse(struct explaining *explaining, struct tune_error *err)
     if (shape == NULL)
         return tune_fail(err, TUNE_EINVAL, "field \"shape\" is missing");
     if (manifest_shape_from_json(plugin->manifest, shape, question->dims, err) ||
-        parse_words(question, dtype, mode, err) ||
+        find_words(plugin->manifest, &dtype, &mode, err) ||
         find_target(app, arch, gpu, &question->device, err))
         return -1;
+    question->dtype = dtype;
+    question->mode = mode;
     return config == NULL ? 0 : inquiry_config(&explaining->inquiry, config, err);
 }
 

@@ -96,27 +96,6 @@ static int parse_policy(const char *word, enum policy *policy, struct tune_error
         err, TUNE_EINVAL, "policy is \"%.20s\"; there are: cached, nearest, tune, wait", word);
 }
 
-/* The manifest's own text, which outlives the request. */
-static const char *find_dtype(const struct manifest *manifest, const char *word)
-{
-    for (size_t i = 0; i < manifest->dtype_count; i++)
-        if (strcmp(manifest->dtypes[i], word) == 0)
-            return manifest->dtypes[i];
-    return NULL;
-}
-
-static int parse_words(struct get *get, const char *dtype, const char *mode, struct tune_error *err)
-{
-    const struct manifest *manifest = get->plugin->manifest;
-    get->question.dtype = find_dtype(manifest, dtype);
-    if (get->question.dtype == NULL)
-        return tune_fail(err, TUNE_EINVAL, "%s has no dtype \"%.20s\"", manifest->name, dtype);
-    get->question.mode = strcmp(mode, "warm") == 0 ? "warm" : "cold";
-    if (strcmp(mode, get->question.mode) != 0)
-        return tune_fail(err, TUNE_EINVAL, "mode is \"%.20s\"; it must be cold or warm", mode);
-    return 0;
-}
-
 static int parse_session(struct get *get, const char *name, struct tune_error *err)
 {
     const struct question *question = &get->question;
@@ -157,9 +136,11 @@ static int parse(struct get *get, struct tune_error *err)
     if (shape == NULL)
         return tune_fail(err, TUNE_EINVAL, "field \"shape\" is missing");
     if (manifest_shape_from_json(plugin->manifest, shape, get->question.dims, err) ||
-        parse_words(get, dtype, mode, err) ||
+        find_words(plugin->manifest, &dtype, &mode, err) ||
         find_target(app, arch, gpu, &get->question.device, err))
         return -1;
+    get->question.dtype = dtype;
+    get->question.mode = mode;
     get->shape = manifest_shape_text(plugin->manifest, get->question.dims);
     return session == NULL ? 0 : parse_session(get, session, err);
 }

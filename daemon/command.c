@@ -265,3 +265,19 @@ int find_target(struct app *app, const char *arch, const char *gpu, struct devic
     device->uuid[0] = '\0';
     return 0;
 }
+
+int find_words(
+    const struct manifest *manifest, const char **dtype, const char **mode, struct tune_error *err)
+{
+    size_t i = 0;
+    while (i < manifest->dtype_count && strcmp(manifest->dtypes[i], *dtype) != 0)
+        i++;
+    if (i == manifest->dtype_count)
+        return tune_fail(err, TUNE_EINVAL, "%s has no dtype \"%.20s\"", manifest->name, *dtype);
+    const char *known = strcmp(*mode, "warm") == 0 ? "warm" : "cold";
+    if (strcmp(*mode, known) != 0)
+        return tune_fail(err, TUNE_EINVAL, "mode is \"%.20s\"; it must be cold or warm", *mode);
+    *dtype = manifest->dtypes[i];
+    *mode = known;
+    return 0;
+}

@@ -105,5 +105,8 @@ int find_plugin(
     struct app *app, const json_t *params, struct plugin **plugin, struct tune_error *err);
 int find_target(struct app *app, const char *arch, const char *gpu, struct device_info *device,
     struct tune_error *err);
+/* Checks a dtype and a mode, and replaces them by texts that outlive the request. */
+int find_words(
+    const struct manifest *manifest, const char **dtype, const char **mode, struct tune_error *err);
 
 #endif
