@@ -16,7 +16,8 @@ _tunectl()
     elif [[ -z $command ]]; then
         COMPREPLY=($(compgen -W "$(tunectl --help 2> /dev/null |
             sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p')" -- "$word"))
-    elif [[ $command == @(sweep|get|describe|records|explain) && $i -eq $((COMP_CWORD - 1)) ]]; then
+    elif [[ $command == report && ${COMP_WORDS[COMP_CWORD - 1]} != -* ||
+        $command == @(sweep|get|describe|records|explain) && $i -eq $((COMP_CWORD - 1)) ]]; then
         COMPREPLY=($(compgen -W "$(TUNE_AUTOSTART=0 tunectl kernels 2> /dev/null |
             sed '1d; s/ .*//')" -- "$word"))
     elif [[ $command == @(watch|cancel) ]]; then
