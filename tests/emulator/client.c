@@ -41,9 +41,18 @@ static void *open_library(const char *name)
     return library;
 }
 
+static void *cuda_library;
+
+void *client_symbol(const char *name)
+{
+    void *symbol = dlsym(cuda_library, name);
+    CHECK(symbol != NULL);
+    return symbol;
+}
+
 void client_load(void)
 {
-    void *library = open_library("libcuda.so.1");
+    void *library = cuda_library = open_library("libcuda.so.1");
 #define LOAD(name, params)                                                                         \
     *(void **)&name = dlsym(library, #name);                                                       \
     CHECK(name != NULL);

@@ -92,6 +92,8 @@ void client_check_result(
 
 /* Loads both libraries from the build. */
 void client_load(void);
+/* An entry point of the stand-in libcuda that is not the driver's. */
+void *client_symbol(const char *name);
 
 struct compiled {
     unsigned result;

@@ -615,6 +615,14 @@ static void entry_points_are_found_by_their_plain_name(void **state)
     assert_int_equal(status, 1);
 }
 
+static void a_process_that_does_not_trace_says_so(void **state)
+{
+    (void)state;
+    unsigned (*begin)(const char *);
+    *(void **)&begin = client_symbol("tuneTraceBegin");
+    assert_int_equal(begin("{}"), 801);
+}
+
 int main(void)
 {
     client_load();
@@ -643,6 +651,7 @@ int main(void)
         cmocka_unit_test(images_of_another_kind_are_refused),
         cmocka_unit_test(the_device_is_what_its_readme_says),
         cmocka_unit_test(entry_points_are_found_by_their_plain_name),
+        cmocka_unit_test(a_process_that_does_not_trace_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
