@@ -335,13 +335,13 @@ int estimator_run(struct estimator *estimator, const int64_t *values, int64_t re
 int estimator_traffic(
     struct estimator *estimator, const int64_t *values, double *bytes, struct tune_error *err)
 {
-    if (estimator->manifest->traffic_global == NULL)
-        return tune_fail(err, TUNE_ENOTFOUND, "the manifest of %s states no traffic_global",
-            estimator->manifest->name);
-    return bind_values(estimator, values, err) ||
-                   evaluate(estimator, estimator->manifest->traffic_global, 0, bytes, err)
-               ? -1
-               : 0;
+    const struct manifest *manifest = estimator->manifest;
+    if (manifest->traffic_global == NULL && manifest->bytes == NULL)
+        return tune_fail(
+            err, TUNE_ENOTFOUND, "the manifest of %s states no bytes or traffic", manifest->name);
+    if (bind_values(estimator, values, err))
+        return -1;
+    return evaluate(estimator, manifest->traffic_global, estimator->bytes, bytes, err);
 }
 
 const char *estimate_ceiling_word(enum estimate_ceiling ceiling)

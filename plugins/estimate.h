@@ -73,8 +73,8 @@ int estimator_init(struct estimator *estimator, const struct manifest *manifest,
 int estimator_run(struct estimator *estimator, const int64_t *values, int64_t registers,
     struct estimate *estimate, struct tune_error *err);
 
-/* Bytes that a call of this configuration asks of global memory, as the manifest's traffic_global
- * has it. TUNE_ENOTFOUND where it says nothing of that. */
+/* Bytes that a call of this configuration asks of global memory, as the manifest has it: its
+ * traffic_global, else its bytes. TUNE_ENOTFOUND where it has neither. */
 int estimator_traffic(
     struct estimator *estimator, const int64_t *values, double *bytes, struct tune_error *err);
 

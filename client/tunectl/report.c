@@ -203,7 +203,8 @@ static void tell(const struct tunectl *ctl, const char *path, const json_t *mode
         print_json(value);
         json_decref(value);
     } else if (strcmp(path, "-") != 0) {
-        printf("%.0f measurements, in %zu groups, written to ", rows, json_array_size(groups));
+        printf("%.0f measurements in %zu group%s written to ", rows, json_array_size(groups),
+            json_array_size(groups) == 1 ? "" : "s");
         print_clean(stdout, path);
         putchar('\n');
     }

@@ -14,7 +14,7 @@
  *      "default":config|null,"ties":[config...],"method"}],
  *    "configs":[[value of each param]...],                      each once
  *    "rows":{"shape":[],"config":[],"outcome":[],"median_ns":[],"lo_ns":[],"hi_ns":[] (null: it
- *      failed),"requested_bytes":[] (of the manifest's traffic; null),"time_ms":[] (since the first
+ *      failed),"requested_bytes":[] (the manifest's traffic; null),"time_ms":[] (since the first
  *      row; null: not known),"run":[],"confirmed":[] (1 or 0),"registers":[],"spill_bytes":[],
  *      "shared_bytes":[],"detail":[] (why it failed; "")},
  *                                                 columns of equal length; in time order

@@ -63,7 +63,7 @@ class Report(unittest.TestCase):
 class OfFiles(Report):
     def test_the_shipped_records_make_a_page_without_daemon(self):
         result = self.run_tunectl("report", "--records", SHIPPED, "-o", self.path("page.html"))
-        self.assertIn("201 measurements, in 6 groups", result.stdout)
+        self.assertIn("201 measurements in 6 groups", result.stdout)
         page = read(self.path("page.html"))
         self.assertNotIn("/*TUNERD:", page)
         model = model_of(page)

@@ -245,6 +245,32 @@ static void a_manifest_without_work_is_an_error_that_says_so(void **state)
     manifest_destroy(manifest);
 }
 
+static void traffic_is_that_of_the_configuration_or_else_the_calls_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *work;
+        double bytes;
+    } cases[] = {
+        {"\"bytes\": \"4 * N\", \"traffic_global\": \"N * BLOCK + SPAN\"", 100 * 128 + 2},
+        {"\"bytes\": \"4 * N\"", 400},
+        {"\"flops\": \"N\"", -1},
+    };
+    struct device_info device = h200();
+    const int64_t dims[MANIFEST_MAX_DIMS] = {100}, values[MANIFEST_MAX_PARAMS] = {128, 2};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char more[512];
+        struct estimator estimator;
+        double bytes = -1;
+        snprintf(more, sizeof more, "%s, %s", ONE_LAUNCH, cases[i].work);
+        struct manifest *manifest = kernel_with(more);
+        assert_int_equal(estimator_init(&estimator, manifest, &device, dims, "f32", NULL), 0);
+        assert_int_equal(estimator_traffic(&estimator, values, &bytes, NULL), i == 2 ? -1 : 0);
+        assert_true(bytes == cases[i].bytes);
+        manifest_destroy(manifest);
+    }
+}
+
 static void a_block_that_fits_nowhere_is_over_the_limits(void **state)
 {
     (void)state;
@@ -393,6 +419,7 @@ int main(void)
         cmocka_unit_test(registers_come_from_the_compile_and_else_from_the_manifest),
         cmocka_unit_test(without_clocks_there_is_still_an_order),
         cmocka_unit_test(a_manifest_without_work_is_an_error_that_says_so),
+        cmocka_unit_test(traffic_is_that_of_the_configuration_or_else_the_calls_bytes),
         cmocka_unit_test(a_block_that_fits_nowhere_is_over_the_limits),
         cmocka_unit_test(figures_without_sense_do_no_harm),
         cmocka_unit_test(gemm_is_ordered_as_its_lesson_orders_it),
