@@ -65,6 +65,11 @@ for compiler in "cc -std=c11 -x c" "c++ -std=c++11 -x c++"; do
         -I "$prefix/include" -isystem "$source/tests/cuda_stub" -
 done
 
+# The parts of a report's page and the shipped records are there.
+"$prefix/bin/tunectl" report --records "$prefix/share/tunerd/records/sm_90-nvidia-h200.jsonl" \
+    -o "$folder/page.html" > "$folder/log"
+grep -q "</html>" "$folder/page.html"
+
 TUNE_EMULATE=1 "$prefix/bin/tunectl" doctor > "$folder/log" || :
 for file in libexec/tunerd/tune-worker tunerd/emulator/libnvrtc bin/tunerd; do
     grep -q "$prefix.*$file" "$folder/log" || {
