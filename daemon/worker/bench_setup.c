@@ -207,22 +207,13 @@ static int load_harness(struct bench *bench, const json_t *request, struct verdi
 {
     struct tune_error err = {.code = TUNE_OK};
     const char *text;
-    size_t bytes;
     if (bench->harness.module)
         return 0;
     if (proto_string(request, "harness", &text, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
-    char *image = proto_base64_decode(text, &bytes, &err);
-    char *ended = image ? realloc(image, bytes + 1) : NULL;
-    if (!ended) {
-        free(image);
-        return verdict_set(verdict, "invalid", "harness: %s", image ? "no memory" : err.text);
-    }
-    ended[bytes] = '\0';
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "loading harness.cu");
-    int result = harness_load(&bench->harness, &bench->gpu, ended, verdict);
+    int result = harness_load_text(&bench->harness, &bench->gpu, text, verdict);
     watchdog_disarm(&bench->watchdog);
-    free(ended);
     return result;
 }
 

@@ -278,6 +278,8 @@ static void describe_failure(const struct compile_job *job, const struct compile
     const char *error = compile_log_error(job->log, &length);
     if (is_missing_entry(job, error)) {
         describe_missing(job, err);
+    } else if (!error && compiler->is_emulated && job->log[0]) { /* no host compiler, say */
+        tune_fail(err, TUNE_EINVAL, "%.*s", (int)strcspn(job->log, "\n"), job->log);
     } else if (!error) {
         json_t *resources = compile_log_resources(job->log), *entry;
         const char *name;
@@ -480,7 +482,7 @@ static int self_test(struct compiler *compiler, struct tune_error *err)
     return result;
 }
 
-int compiler_init(struct compiler *compiler, struct libraries *libraries, struct tune_error *err)
+int compiler_open(struct compiler *compiler, struct libraries *libraries, struct tune_error *err)
 {
     *compiler = (struct compiler){.major = 0};
     if (libraries_nvrtc(libraries, &compiler->api, compiler->path, err) < 0)
@@ -493,7 +495,12 @@ int compiler_init(struct compiler *compiler, struct libraries *libraries, struct
         if (access(compiler->include_cccl, X_OK) != 0)
             compiler->include_cccl[0] = '\0';
     }
-    return self_test(compiler, err);
+    return 0;
+}
+
+int compiler_init(struct compiler *compiler, struct libraries *libraries, struct tune_error *err)
+{
+    return compiler_open(compiler, libraries, err) < 0 ? -1 : self_test(compiler, err);
 }
 
 static json_t *hello(const struct compiler *compiler, const struct tune_error *err)

@@ -22,7 +22,9 @@ struct compiler {
     bool has_no_cache; /* takes --no-cache */
 };
 
-/* Finds and loads NVRTC and proves with a small compile that it works. */
+/* Finds and loads NVRTC. */
+int compiler_open(struct compiler *compiler, struct libraries *libraries, struct tune_error *err);
+/* The same, and proves with a small compile that it works. */
 int compiler_init(struct compiler *compiler, struct libraries *libraries, struct tune_error *err);
 
 /* The answer to one compile request: new reference, never NULL. */

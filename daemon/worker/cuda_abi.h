@@ -244,6 +244,12 @@ struct abi_nvml_memory {
     X(ABI_OPTIONAL, unsigned, nvmlDeviceGetMemoryInfo, "nvmlDeviceGetMemoryInfo",                  \
         (struct nvmlDevice_st * device, struct abi_nvml_memory * memory))
 
+/* Of the stand-in for libcuda.so.1 alone: tests/emulator/trace.h. */
+#define TRACE_ENTRIES(X)                                                                           \
+    X(ABI_REQUIRED, unsigned, tuneTraceBegin, "tuneTraceBegin", (const char *options))             \
+    X(ABI_REQUIRED, char *, tuneTraceEnd, "tuneTraceEnd", (void))                                  \
+    X(ABI_REQUIRED, void, tuneTraceFree, "tuneTraceFree", (char *text))
+
 #define ABI_MEMBER(need, result, name, symbol, params) result(*name) params;
 
 struct cuda_api {
@@ -256,6 +262,10 @@ struct nvrtc_api {
 
 struct nvml_api {
     NVML_ENTRIES(ABI_MEMBER)
+};
+
+struct trace_api {
+    TRACE_ENTRIES(ABI_MEMBER)
 };
 
 #endif

@@ -1,5 +1,8 @@
 #include "harness.h"
 
+#include "client/proto.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #define BLOCK 256
@@ -100,6 +103,23 @@ int harness_load(
     if (result != ABI_SUCCESS)
         return verdict_cuda(verdict, result, "loading harness.cu");
     return 0;
+}
+
+int harness_load_text(
+    struct harness *harness, struct gpu *gpu, const char *image_base64, struct verdict *verdict)
+{
+    struct tune_error err = {.code = TUNE_OK};
+    size_t bytes;
+    char *image = proto_base64_decode(image_base64 ? image_base64 : "", &bytes, &err);
+    char *ended = image ? realloc(image, bytes + 1) : NULL; /* PTX is a text */
+    if (!ended) {
+        free(image);
+        return verdict_set(verdict, "invalid", "harness: %s", image ? "no memory" : err.text);
+    }
+    ended[bytes] = '\0';
+    int result = harness_load(harness, gpu, ended, verdict);
+    free(ended);
+    return result;
 }
 
 void harness_unload(struct harness *harness, struct gpu *gpu)

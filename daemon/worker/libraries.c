@@ -28,10 +28,13 @@ struct entry {
     {symbol, offsetof(struct nvrtc_api, name), need},
 #define NVML_ENTRY(need, result, name, symbol, params)                                             \
     {symbol, offsetof(struct nvml_api, name), need},
+#define TRACE_ENTRY(need, result, name, symbol, params)                                            \
+    {symbol, offsetof(struct trace_api, name), need},
 
 static const struct entry cuda_entries[] = {CUDA_ENTRIES(CUDA_ENTRY){NULL, 0, false}};
 static const struct entry nvrtc_entries[] = {NVRTC_ENTRIES(NVRTC_ENTRY){NULL, 0, false}};
 static const struct entry nvml_entries[] = {NVML_ENTRIES(NVML_ENTRY){NULL, 0, false}};
+static const struct entry trace_entries[] = {TRACE_ENTRIES(TRACE_ENTRY){NULL, 0, false}};
 
 /* Newest first; 11.2 is the oldest that gives machine code and its list of architectures. */
 static const char *const nvrtc_names[] = {
@@ -61,8 +64,7 @@ struct opening {
 
 void libraries_init(struct libraries *libraries, const char *cuda_dir)
 {
-    libraries->cuda_dir = cuda_dir;
-    libraries->tried = json_array();
+    *libraries = (struct libraries){.cuda_dir = cuda_dir, .tried = json_array()};
 }
 
 void libraries_finish(struct libraries *libraries)
@@ -197,6 +199,8 @@ static bool try_everything(struct opening *opening, bool with_toolkit_places)
     const char *cuda_dir = opening->libraries->cuda_dir;
     if (cuda_dir && try_given(opening, cuda_dir, strlen(cuda_dir)))
         return true;
+    if (opening->libraries->is_given_alone)
+        return false;
     for (const char *const *name = opening->names; *name; name++)
         if (try_library(opening, *name))
             return true;
@@ -244,6 +248,18 @@ int libraries_nvml(
     return tune_fail(err, TUNE_ENODEVICE,
         "no NVML found (libnvidia-ml.so.1, Debian: libnvidia-ml1): clocks and temperature are not "
         "recorded");
+}
+
+int libraries_trace(struct libraries *libraries, struct trace_api *api, struct tune_error *err)
+{
+    char path[PATH_MAX];
+    struct opening opening = {libraries, cuda_names, trace_entries, api, path};
+    if (try_everything(&opening, false))
+        return 0;
+    return tune_fail(err, TUNE_ENODEVICE,
+        "the emulator, which can watch kernels run, is not in %.100s: install all of tunerd from "
+        "one package",
+        libraries->cuda_dir ? libraries->cuda_dir : "a folder given with --cuda");
 }
 
 static bool has_headers(const char *folder, char *include)

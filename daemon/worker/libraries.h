@@ -18,6 +18,7 @@
 
 struct libraries {
     const char *cuda_dir; /* the --cuda folder or NULL; borrowed */
+    bool is_given_alone;  /* nothing is looked for beyond that folder */
     json_t *tried;        /* ["name: reason", ...], at most LIBRARIES_TRIED_LIMIT */
 };
 
@@ -33,6 +34,8 @@ int libraries_cuda(
     struct libraries *libraries, struct cuda_api *api, char *path, struct tune_error *err);
 int libraries_nvml(
     struct libraries *libraries, struct nvml_api *api, char *path, struct tune_error *err);
+/* What the stand-in for the driver has beyond the driver: TUNE_ENODEVICE with any other. */
+int libraries_trace(struct libraries *libraries, struct trace_api *api, struct tune_error *err);
 
 /* The toolkit's include folder (it holds cuda_fp16.h) that belongs to the library at `nvrtc_path`:
  * beside the library first, then known places. False when there is none. PATH_MAX bytes. */

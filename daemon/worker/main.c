@@ -1,9 +1,9 @@
 /* tune-worker: the only program of tunerd that touches CUDA.
  *
- * Design: tunerd starts it by exec with a socket on descriptor 3 and one of two roles. It says
- * hello, then answers one request at a time (pipe.h) until the socket ends. It may die at any
- * moment, by a candidate's fault or by its own watchdog; the daemon counts on nothing else. To add
- * a request: pipe.h, then the table of the role in compile.c or bench.c. */
+ * Design: tunerd starts it by exec with a socket on descriptor 3 and a role. It says hello, then
+ * answers one request at a time (pipe.h) until the socket ends. It may die at any moment, by a
+ * candidate's fault or by its own watchdog; the daemon counts on nothing else. To add a request:
+ * pipe.h, then the table of the role in compile.c or bench.c. */
 #include "bench.h"
 #include "channel.h"
 #include "compile.h"
@@ -11,8 +11,10 @@
 #include "libraries.h"
 #include "pipe.h"
 #include "probe.h"
+#include "trace.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +27,9 @@ struct arguments {
 static int usage(void)
 {
     fprintf(stderr,
-        "usage: tune-worker compile|bench|devices|load [--device ORDINAL_OR_UUID] [--cuda DIR]   "
-        "(by "
-        "tunerd)\n"
+        "usage: tune-worker compile|bench|devices|load|trace [--device ORDINAL_OR_UUID] [--cuda "
+        "DIR]"
+        "   (by tunerd)\n"
         "       tune-worker probe [--cuda DIR]   what there is to compile and measure with, as "
         "JSON\n");
     return 2;
@@ -51,6 +53,15 @@ static int read_arguments(int argc, char **argv, struct arguments *arguments)
     return 0;
 }
 
+static bool is_served(const char *role)
+{
+    static const char *const roles[] = {"compile", "bench", "devices", "load", "trace"};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+        if (strcmp(role, roles[i]) == 0)
+            return true;
+    return false;
+}
+
 static int serve(const struct arguments *arguments, struct libraries *libraries)
 {
     struct tune_error err = {.code = TUNE_OK};
@@ -67,6 +78,8 @@ static int serve(const struct arguments *arguments, struct libraries *libraries)
         status = devices_role(&channel, libraries);
     else if (strcmp(arguments->role, "load") == 0)
         status = load_role(&channel, libraries, arguments->device ? arguments->device : "");
+    else if (strcmp(arguments->role, "trace") == 0)
+        status = trace_role(&channel, libraries);
     else
         status = bench_role(&channel, libraries, arguments->device);
     channel_finish(&channel);
@@ -83,8 +96,7 @@ int main(int argc, char **argv)
     int status;
     if (strcmp(arguments.role, "probe") == 0)
         status = probe_role(&libraries);
-    else if (strcmp(arguments.role, "compile") == 0 || strcmp(arguments.role, "bench") == 0 ||
-             strcmp(arguments.role, "devices") == 0 || strcmp(arguments.role, "load") == 0)
+    else if (is_served(arguments.role))
         status = serve(&arguments, &libraries);
     else
         status = usage();

@@ -1,0 +1,308 @@
+/* See trace.h.
+ *
+ * Design: one process, one request. The kernel and the harness are compiled by the emulator's
+ * compiler, buffers are made and filled through its driver like on a GPU, then its launches are
+ * watched (tests/emulator/trace.h). The whole of it has one deadline; whatever the kernel does,
+ * only this process ends. */
+#include "trace.h"
+#include "buffers.h"
+#include "compile.h"
+#include "gpu.h"
+#include "harness.h"
+#include "launch.h"
+#include "pipe.h"
+#include "watchdog.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TRACE_LIMIT_MS 30000
+#define TRACE_BLOCKS 64 /* of a launch, where the request does not say */
+/* So much of an input is made of random numbers; the rest repeats it, up to a limit beyond which
+ * the sampled blocks read zeros. Filling gigabytes would take longer than the trace. */
+#define FILL_BYTES ((uint64_t)4 << 20)
+#define REPEAT_BYTES ((uint64_t)512 << 20)
+#define ERROR_INVALID_CLUSTER_SIZE 912 /* CUresult */
+
+struct trace {
+    struct watchdog watchdog;
+    struct compiler compiler;
+    struct gpu gpu;
+    struct trace_api api;
+    struct harness harness;
+    struct buffer_list buffers;
+    struct arena arena;
+    struct program program;
+    char log[1024]; /* what the compiler said where it failed */
+};
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int fail_with(const struct verdict *verdict, struct tune_error *err)
+{
+    return tune_fail(err, TUNE_EINVAL, "%s", verdict->text);
+}
+
+/* --- compiling -------------------------------------------------------------------------------- */
+
+/* The answer of the compile, new; NULL when it failed. */
+static json_t *compile(
+    struct trace *trace, const json_t *request, const char *key, struct tune_error *err)
+{
+    json_t *fields = json_copy(json_object_get(request, key));
+    if (!json_is_object(fields)) {
+        json_decref(fields);
+        tune_fail(err, TUNE_EINVAL, "field \"%s\" must be an object", key);
+        return NULL;
+    }
+    json_object_set_new(fields, "arch", json_string("cpu"));
+    json_t *answer = compiler_answer(&trace->compiler, fields);
+    json_decref(fields);
+    if (json_is_true(json_object_get(answer, "ok")))
+        return answer;
+    const char *log = json_string_value(json_object_get(answer, "log"));
+    snprintf(trace->log, sizeof trace->log, "%s", log ? log : "");
+    tune_fail(err, TUNE_EINVAL, "the emulator cannot compile it: %s",
+        json_string_value(json_object_get(answer, "error")));
+    json_decref(answer);
+    return NULL;
+}
+
+/* --- buffers ---------------------------------------------------------------------------------- */
+
+static int repeat_piece(
+    struct trace *trace, const struct buffer *buffer, uint64_t piece, struct verdict *verdict)
+{
+    uint64_t end = buffer->bytes < REPEAT_BYTES ? buffer->bytes : REPEAT_BYTES;
+    for (uint64_t at = piece; at < end; at += piece) {
+        uint64_t bytes = end - at < piece ? end - at : piece;
+        unsigned result = trace->gpu.api.cuMemcpyDtoDAsync(
+            buffer->pointer + at, buffer->pointer, bytes, trace->gpu.stream);
+        if (result != ABI_SUCCESS)
+            return verdict_cuda(verdict, result, "filling %s", buffer->name);
+    }
+    return 0;
+}
+
+static int fill(struct trace *trace, uint64_t seed, struct verdict *verdict)
+{
+    for (size_t i = 0; i < trace->buffers.count; i++) {
+        const struct buffer *buffer = &trace->buffers.items[i];
+        if (buffer->bytes == 0 || (buffer->role != KIND_IN && buffer->role != KIND_INOUT))
+            continue;
+        struct buffer piece = *buffer;
+        if (piece.bytes > FILL_BYTES) {
+            piece.bytes = FILL_BYTES;
+            piece.count = FILL_BYTES / (uint64_t)harness_dtype_bytes(piece.dtype);
+        }
+        if (harness_fill_buffer(&trace->harness, &trace->gpu, &piece, seed, i, verdict) < 0 ||
+            repeat_piece(trace, buffer, piece.bytes, verdict) < 0)
+            return -1;
+    }
+    return gpu_wait(&trace->gpu, "filling the inputs", verdict);
+}
+
+static int place(struct trace *trace, const json_t *buffers, struct verdict *verdict)
+{
+    struct buffer_list *list = &trace->buffers;
+    if (buffer_list_read(list, buffers, verdict) < 0)
+        return -1;
+    uint64_t bytes = buffer_list_place(list, 0, list->count, ROLES_ALL, 0);
+    if (arena_reserve(&trace->gpu, &trace->arena, bytes, "the kernel's buffers", verdict) < 0)
+        return -1;
+    buffer_list_place(list, 0, list->count, ROLES_ALL, trace->arena.base);
+    return 0;
+}
+
+/* --- what a kernel's fault says --------------------------------------------------------------- */
+
+/* The emulator tells on standard error where a kernel went wrong. */
+struct listening {
+    int own, heard; /* descriptors: standard error as it was, and what is written meanwhile */
+};
+
+static struct listening listen_to_errors(void)
+{
+    struct listening listening = {dup(STDERR_FILENO), memfd_create("errors", MFD_CLOEXEC)};
+    fflush(stderr);
+    if (listening.own >= 0 && listening.heard >= 0)
+        dup2(listening.heard, STDERR_FILENO);
+    return listening;
+}
+
+/* The last line that was written, without its end; "" when there is none. */
+static void stop_listening(struct listening *listening, char *line, size_t room)
+{
+    char text[1024];
+    line[0] = '\0';
+    fflush(stderr);
+    if (listening->own >= 0 && listening->heard >= 0) {
+        dup2(listening->own, STDERR_FILENO);
+        off_t end = lseek(listening->heard, 0, SEEK_END);
+        off_t from = end > (off_t)sizeof text - 1 ? end - (off_t)sizeof text + 1 : 0;
+        ssize_t got = pread(listening->heard, text, sizeof text - 1, from);
+        text[got > 0 ? got : 0] = '\0';
+        size_t length = strlen(text);
+        while (length > 0 && text[length - 1] == '\n')
+            text[--length] = '\0';
+        const char *last = strrchr(text, '\n');
+        snprintf(line, room, "%s", last ? last + 1 : text);
+    }
+    close(listening->own);
+    close(listening->heard);
+}
+
+/* What the emulator lacks has a sentence of its own. */
+static const char *hint_of(const struct verdict *verdict)
+{
+    return verdict->code == ERROR_INVALID_CLUSTER_SIZE ? "; it knows no clusters of blocks" : "";
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+static int begin(struct trace *trace, const json_t *request, struct tune_error *err)
+{
+    const json_t *blocks = json_object_get(request, "blocks");
+    json_t *options = json_pack("{s:I, s:O?}", "blocks",
+        json_is_integer(blocks) ? json_integer_value(blocks) : TRACE_BLOCKS, "widths",
+        json_object_get(request, "widths"));
+    char *text = json_dumps(options, JSON_COMPACT);
+    unsigned result = trace->api.tuneTraceBegin(text);
+    free(text);
+    json_decref(options);
+    if (result != ABI_SUCCESS)
+        return tune_fail(err, TUNE_EINVAL, "the emulator refuses to watch (code %u)", result);
+    return 0;
+}
+
+static int run_watched(struct trace *trace, struct tune_error *err)
+{
+    uint64_t pointers[BUFFER_LIMIT];
+    struct verdict verdict = {.outcome = NULL};
+    char said[200];
+    for (size_t i = 0; i < trace->buffers.count; i++)
+        pointers[i] = trace->buffers.items[i].pointer;
+    struct listening listening = listen_to_errors();
+    int issued = program_issue(&trace->program, &trace->gpu, &trace->buffers, pointers, &verdict);
+    int waited = gpu_wait(&trace->gpu, program_name(&trace->program), &verdict);
+    stop_listening(&listening, said, sizeof said);
+    if (issued == 0 && waited == 0)
+        return 0;
+    return tune_fail(
+        err, TUNE_EINVAL, "on the emulator %s%s%s", verdict.text, said[0] ? "; " : "", said);
+}
+
+/* New; NULL with the error. */
+static json_t *end(struct trace *trace, struct tune_error *err)
+{
+    json_error_t why;
+    char *text = trace->api.tuneTraceEnd();
+    json_t *launches = text ? json_loads(text, 0, &why) : NULL;
+    trace->api.tuneTraceFree(text);
+    if (launches == NULL)
+        tune_fail(err, TUNE_EINVAL, "the emulator saw nothing%s%s", text ? ": " : "",
+            text ? why.text : "");
+    return launches;
+}
+
+static int prepare(struct trace *trace, const json_t *request, const json_t *harness,
+    const json_t *kernel, struct tune_error *err)
+{
+    struct verdict verdict = {.outcome = NULL};
+    int64_t seed = 0;
+    if (proto_int_opt(request, "seed", INT64_MIN, INT64_MAX, &seed, err) < 0)
+        return -1;
+    if (harness_load_text(&trace->harness, &trace->gpu,
+            json_string_value(json_object_get(harness, "image")), &verdict) < 0 ||
+        place(trace, json_object_get(request, "buffers"), &verdict) < 0 ||
+        fill(trace, (uint64_t)seed, &verdict) < 0 ||
+        program_load(&trace->program, &trace->gpu,
+            json_string_value(json_object_get(kernel, "image")), json_object_get(kernel, "names"),
+            json_object_get(request, "launches"), &trace->buffers, &verdict) < 0)
+        return fail_with(&verdict, err);
+    return 0;
+}
+
+/* "launches" of the answer, new; NULL with the error. */
+static json_t *watch(struct trace *trace, const json_t *request, struct tune_error *err)
+{
+    json_t *launches = NULL, *kernel = NULL;
+    json_t *harness = compile(trace, request, "harness", err);
+    if (harness != NULL)
+        kernel = compile(trace, request, "compile", err);
+    if (kernel != NULL && prepare(trace, request, harness, kernel, err) == 0 &&
+        begin(trace, request, err) == 0 && run_watched(trace, err) == 0)
+        launches = end(trace, err);
+    json_decref(harness);
+    json_decref(kernel);
+    return launches;
+}
+
+static json_t *answer_trace(struct trace *trace, const json_t *request)
+{
+    struct tune_error err = {.code = TUNE_OK};
+    const char *op = json_string_value(json_object_get(request, "op"));
+    double start_ms = now_ms();
+    json_t *launches = NULL;
+    if (!op || strcmp(op, "trace") != 0)
+        tune_fail(&err, TUNE_EINVAL, "a trace worker answers op \"trace\" only");
+    else
+        launches = watch(trace, request, &err);
+    if (launches == NULL)
+        return json_pack(
+            "{sb,so,so}", "ok", 0, "error", proto_text(err.text), "log", proto_text(trace->log));
+    return json_pack("{sb,so,sf}", "ok", 1, "launches", launches, "trace_ms", now_ms() - start_ms);
+}
+
+/* --- starting --------------------------------------------------------------------------------- */
+
+static int start(struct trace *trace, struct libraries *libraries, struct tune_error *err)
+{
+    unsigned code;
+    /* Whatever the daemon times on: here it is the emulator, and it watches. */
+    unsetenv("TUNE_CUDA_DIR");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    setenv("TUNE_EMULATOR_TRACE", "1", 1);
+    libraries->is_given_alone = true;
+    if (libraries_trace(libraries, &trace->api, err) < 0 ||
+        compiler_open(&trace->compiler, libraries, err) < 0 ||
+        gpu_load(&trace->gpu, libraries, &code, err) < 0 ||
+        gpu_select(&trace->gpu, NULL, err) < 0 || gpu_start(&trace->gpu, &code, err) < 0)
+        return -1;
+    return 0;
+}
+
+int trace_role(struct channel *channel, struct libraries *libraries)
+{
+    static struct trace trace;
+    struct tune_error err = {.code = TUNE_OK};
+    (void)!nice(5); /* timings come first, as with compile workers */
+    bool is_ready =
+        watchdog_init(&trace.watchdog, channel, &err) == 0 && start(&trace, libraries, &err) == 0;
+    json_t *hello =
+        json_pack("{ss,si,si}", "hello", "trace", "pipe", PIPE_VERSION, "pid", (int)getpid());
+    if (!is_ready)
+        json_object_set_new(hello, "error", proto_text(err.text));
+    if (channel_send(channel, hello, NULL) < 0 || !is_ready)
+        return 1;
+    json_t *request = channel_next(channel, &err);
+    if (request == NULL)
+        return err.code == TUNE_OK ? 0 : 1;
+    int64_t deadline_ms = TRACE_LIMIT_MS;
+    proto_int_opt(request, "deadline_ms", 1, INT32_MAX, &deadline_ms, NULL);
+    watchdog_arm(&trace.watchdog, (double)deadline_ms, "running it on the emulator");
+    json_t *answer = answer_trace(&trace, request);
+    watchdog_disarm(&trace.watchdog);
+    json_decref(request);
+    int status = channel_answer(channel, answer, &err) == 0 ? 0 : 1;
+    fflush(NULL);
+    _exit(status); /* what the run left, buffers and a faulted context, ends with the process */
+}
