@@ -196,8 +196,8 @@ static int run_watched(struct trace *trace, struct tune_error *err)
     stop_listening(&listening, said, sizeof said);
     if (issued == 0 && waited == 0)
         return 0;
-    return tune_fail(
-        err, TUNE_EINVAL, "on the emulator %s%s%s", verdict.text, said[0] ? "; " : "", said);
+    return tune_fail(err, TUNE_EINVAL, "on the emulator %s%s%s%s", verdict.text, hint_of(&verdict),
+        said[0] ? "; " : "", said);
 }
 
 /* New; NULL with the error. */
