@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import fixtures
@@ -421,10 +422,10 @@ class Real(Page):
 def pictures(folder):
     """What people compare by eye: kept small, in tests/report/screenshots/."""
     os.makedirs(folder, exist_ok=True)
-    looks = [("light", 900, "heat", "#shape=1"), ("dark", 900, "roofline", "#"),
-             ("phone", 360, "parallel", "#shape=1")]
+    looks = [("light", 760, "heat", "#shape=1"), ("dark", 760, "roofline", "#"),
+             ("phone", 360, "headline", "#shape=1")]
     for name, width, section, hash_text in looks:
-        with Browser(width, 780, dark=name == "dark") as browser:
+        with Browser(width, 640, dark=name == "dark") as browser:
             url = page.write(fixtures.ordinary(), os.path.join(browser.folder, "page.html"))
             browser.open(url + hash_text)
             for _ in range(2):
@@ -440,13 +441,15 @@ def machine():
 
 
 def bench(count):
-    """Opens the page anew nine times; the first also pays for starting the browser."""
+    """Opens the page anew nine times, and then scrolls through it."""
     times = []
     with Browser() as browser:
         path = os.path.join(browser.folder, "page.html")
         url = page.write(fixtures.many(count), path)
-        print(f"# {machine()}; {platform.system()} {platform.release()}; Chromium "
-              f"{browser.version}, headless, drawing by software")
+        print(f"# {time.strftime('%Y-%m-%d')}, {machine()}; {platform.system()} "
+              f"{platform.release()}; load average before "
+              + " ".join(f"{load:.2f}" for load in os.getloadavg()))
+        print(f"# Chromium {browser.version}, headless, drawing by software")
         print(f"# {count} configurations of 11 parameters, {os.path.getsize(path) / 1e6:.1f} MB; "
               "from the start of loading to the first chart on the screen")
         for _ in range(9):
