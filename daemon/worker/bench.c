@@ -1,4 +1,4 @@
-/* The bench role: says what device it has, then answers setup, bench and confirm.
+/* The bench role: says what device it has, then answers setup, bench, confirm and limits.
  *
  * Design: the device is idle before and after each request, so that a fault is blamed on the
  * candidate whose request it is. What a candidate brought (module, graphs) is unloaded after it;
@@ -120,7 +120,8 @@ static json_t *answer_confirm(struct bench *bench, const json_t *request)
 static const struct {
     const char *op;
     json_t *(*answer)(struct bench *bench, const json_t *request);
-} operations[] = {{"setup", bench_setup}, {"bench", answer_bench}, {"confirm", answer_confirm}};
+} operations[] = {{"setup", bench_setup}, {"bench", answer_bench}, {"confirm", answer_confirm},
+    {"limits", bench_limits}};
 
 /* The device must be idle and whole on both sides of a request. */
 static bool is_whole(
@@ -157,8 +158,8 @@ static json_t *answer_locked(struct bench *bench, const json_t *request)
         json_decref(answer); /* a fault that shows late is this request's all the same */
         return failure(bench, &verdict, verdict.blame);
     }
-    verdict_set(&verdict, "invalid", "a bench worker answers setup, bench and confirm, not \"%s\"",
-        op ? op : "");
+    verdict_set(&verdict, "invalid",
+        "a bench worker answers setup, bench, confirm and limits, not \"%s\"", op ? op : "");
     return failure(bench, &verdict, BLAME_CANDIDATE);
 }
 

@@ -1,5 +1,5 @@
-/* The bench role: verify and time candidates on one device, behind the pipe's requests setup, bench
- * and confirm. */
+/* The bench role: verify and time candidates on one device, and the device itself, behind the
+ * pipe's requests setup, bench, confirm and limits. */
 #ifndef TUNE_WORKER_BENCH_H
 #define TUNE_WORKER_BENCH_H
 

@@ -1,5 +1,5 @@
 /* What the parts of the bench role share: bench.c (requests), bench_setup.c (session),
- * bench_verify.c, bench_measure.c (samples), bench_confirm.c. Not for others. */
+ * bench_verify.c, bench_measure.c (samples), bench_confirm.c, bench_limits.c. Not for others. */
 #ifndef TUNE_WORKER_BENCH_INTERNAL_H
 #define TUNE_WORKER_BENCH_INTERNAL_H
 
@@ -138,6 +138,9 @@ int event_samples(struct candidate *candidate, struct bench *bench, const struct
 
 /* bench_confirm.c */
 json_t *bench_confirm(struct bench *bench, const json_t *request);
+
+/* bench_limits.c */
+json_t *bench_limits(struct bench *bench, const json_t *request);
 
 /* bench.c */
 json_t *bench_clocks(struct bench *bench);

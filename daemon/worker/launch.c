@@ -290,8 +290,8 @@ static int bind_launch(struct program *program, struct gpu *gpu, const json_t *n
 
 /* --- loading and launching -------------------------------------------------------------------- */
 
-static int load_module(
-    struct program *program, struct gpu *gpu, const char *image_base64, struct verdict *verdict)
+int program_load_module(
+    struct CUmod_st **module, struct gpu *gpu, const char *image_base64, struct verdict *verdict)
 {
     struct tune_error err = {.code = TUNE_OK};
     size_t bytes;
@@ -305,7 +305,7 @@ static int load_module(
         return verdict_set(verdict, "invalid", "no memory for an image of %zu bytes", bytes);
     }
     ended[bytes] = '\0';
-    unsigned result = bytes > 0 ? gpu->api.cuModuleLoadData(&program->module, ended) : 200;
+    unsigned result = bytes > 0 ? gpu->api.cuModuleLoadData(module, ended) : 200;
     free(ended);
     if (result == ABI_UNSUPPORTED_PTX_VERSION || result == ABI_NO_BINARY_FOR_GPU)
         return verdict_cuda(verdict, result, "loading the image on %s with a driver for CUDA %d.%d",
@@ -319,7 +319,7 @@ int program_load(struct program *program, struct gpu *gpu, const char *image_bas
 {
     *program = (struct program){.module = NULL};
     if (read_launches(program, launches, buffers, verdict) < 0 ||
-        load_module(program, gpu, image_base64, verdict) < 0)
+        program_load_module(&program->module, gpu, image_base64, verdict) < 0)
         goto failed;
     for (size_t i = 0; i < program->launch_count; i++)
         if (!program->launches[i].is_memset &&

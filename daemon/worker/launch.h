@@ -46,6 +46,9 @@ struct program {
 int program_load(struct program *program, struct gpu *gpu, const char *image_base64,
     const json_t *names, const json_t *launches, const struct buffer_list *buffers,
     struct verdict *verdict);
+/* The image (base64) alone. */
+int program_load_module(
+    struct CUmod_st **module, struct gpu *gpu, const char *image_base64, struct verdict *verdict);
 void program_unload(struct program *program, struct gpu *gpu);
 
 /* Issues all launches, asynchronously, with pointers[i] for buffer i of the list. */

@@ -88,8 +88,9 @@
  * answer (the CUDA context is lost, or a candidate wrote where it must not). With blame "device"
  * nothing is to be recorded about the candidate. The table by code is cuda_errors.c.
  *
- * Watchdog: each blocking driver step of setup, bench and confirm has a deadline (deadline_ms for a
- * launch and what waits on it; 120 s for the reference; 10 s for loads and allocations). Past it
+ * Watchdog: each blocking driver step of setup, bench, confirm and limits has a deadline
+ * (deadline_ms for a launch and what waits on it; 120 s for the reference; 10 s for loads,
+ * allocations and each run of limits). Past it
  * the worker answers with outcome timeout and sticky true from its watchdog thread and ends by
  * SIGKILL on itself. While a request runs the daemon has a wider deadline of its own as second
  * line. Waiting for the GPU lock (another tunerd is measuring) comes first and counts against none

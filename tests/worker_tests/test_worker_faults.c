@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static json_t *harness, *kernel;
+static json_t *harness, *kernel, *limits;
 
 #define COUNT 64
 
@@ -263,6 +263,112 @@ static void the_order_of_a_confirmation_follows_its_seed(void **state)
     assert_true(firsts[0] > 0 && firsts[1] > 0); /* by chance 1 in 2,048; the seeds are fixed */
 }
 
+/* Starts a bench worker under a scenario and has it measure the device; it stays. */
+static json_t *limits_under(struct worker_process *bench, const char *scenario)
+{
+    use_scenario(scenario);
+    worker_start(bench, "bench", NULL);
+    json_decref(worker_read(bench));
+    json_t *request =
+        json_pack("{ss,ss,s{}}", "op", "limits", "image", text_of(limits, "image"), "names");
+    return worker_ask(bench, request);
+}
+
+static double number_of(const json_t *answer, const char *key)
+{
+    return json_number_value(json_object_get(answer, key));
+}
+
+/* The driver's copy takes 1 us + 1 ns per 100 bytes here, read and written: below 200 bytes per ns,
+ * and above 180 from 1 MiB on. */
+static void the_faster_of_two_ways_to_copy_is_what_the_memory_reaches(void **state)
+{
+    (void)state;
+    struct worker_process bench;
+    json_t *answer = limits_under(&bench, "{\"rules\":[{\"call\":\"cuLaunchKernel\",\"when\":"
+                                          "{\"entry\":\"limits_copy\"},\"do\":\"time_ns\","
+                                          "\"value\":1000000000}]}");
+    double driver = number_of(answer, "dram_bytes_per_s");
+    assert_true(driver > 180e9 && driver < 200e9);
+    json_decref(answer);
+    worker_end(&bench);
+    answer = limits_under(&bench, "{\"rules\":[{\"call\":\"cuLaunchKernel\",\"when\":{\"entry\":"
+                                  "\"limits_copy\"},\"do\":\"time_ns\",\"value\":1000}]}");
+    assert_true(number_of(answer, "dram_bytes_per_s") >= 2 * 1048576.0 / 1001e-9);
+    json_decref(answer);
+    worker_end(&bench);
+}
+
+/* 4 SMs of 8 blocks of 256 threads, 1,024 operations in each turn, and some number of turns. */
+static void multiply_adds_are_counted_as_two_operations_each(void **state)
+{
+    (void)state;
+    struct worker_process bench;
+    json_t *answer = limits_under(&bench, "{\"rules\":[{\"call\":\"cuLaunchKernel\",\"when\":"
+                                          "{\"entry\":\"limits_fma\"},\"do\":\"time_ns\","
+                                          "\"value\":1000000}]}");
+    double turns = number_of(answer, "flops_f32") * 1e-3 / (4.0 * 8 * 256 * 1024);
+    assert_true(turns > 0.999 && turns - (double)(long)(turns + 0.5) < 1e-3);
+    json_decref(answer);
+    worker_end(&bench);
+}
+
+static void a_device_without_free_memory_is_told_so_and_not_measured(void **state)
+{
+    (void)state;
+    struct worker_process bench;
+    json_t *answer = limits_under(&bench, "{\"device\":{\"memory_bytes\":4194304}}");
+    assert_string_equal(text_of(answer, "outcome"), "over_limits");
+    assert_true(has_text(answer, "error", "end other programs"));
+    json_decref(answer);
+    assert_int_equal(worker_end(&bench), 0);
+}
+
+static void a_device_that_faults_while_it_is_measured_ends_its_worker_with_an_answer(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scenario, *outcome;
+    } cases[] = {{"{\"rules\":[{\"call\":\"cuLaunchKernel\",\"when\":{\"entry\":\"limits_fma\"},"
+                  "\"do\":\"error\",\"code\":719,\"sticky\":true}]}",
+                     "crashed"},
+        {"{\"rules\":[{\"call\":\"cuModuleGetFunction\",\"when\":{\"entry\":\"limits_copy\"},"
+         "\"do\":\"error\",\"code\":999,\"sticky\":true}]}",
+            "crashed"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct worker_process bench;
+        json_t *answer = limits_under(&bench, cases[i].scenario);
+        assert_string_equal(text_of(answer, "outcome"), cases[i].outcome);
+        assert_true(json_is_true(json_object_get(answer, "sticky")));
+        assert_null(json_object_get(answer, "flops_f32"));
+        json_decref(answer);
+        assert_null(worker_read(&bench));
+        worker_end(&bench);
+    }
+}
+
+/* What was set up before is there after it, and a failure that is not sticky costs no worker. */
+static void limits_are_measured_between_the_candidates_of_a_session(void **state)
+{
+    (void)state;
+    struct worker_process bench;
+    json_t *answer = run_under(&bench, "{\"call\":\"cuLaunchKernel\",\"when\":{\"entry\":"
+                                       "\"limits_fma\"},\"times\":1,\"do\":\"error\",\"code\":1}");
+    assert_string_equal(text_of(answer, "outcome"), "ok");
+    json_decref(answer);
+    static const char *const outcomes[] = {"launch_failed", "ok"};
+    for (size_t i = 0; i < 2; i++) {
+        answer = worker_ask(
+            &bench, json_pack("{ss,ss}", "op", "limits", "image", text_of(limits, "image")));
+        assert_string_equal(text_of(answer, "outcome"), outcomes[i]);
+        json_decref(answer);
+        answer = run(&bench);
+        assert_string_equal(text_of(answer, "outcome"), "ok");
+        json_decref(answer);
+    }
+    assert_int_equal(worker_end(&bench), 0);
+}
+
 static int compile_parts(void)
 {
     struct worker_process compiler;
@@ -282,6 +388,9 @@ static int compile_parts(void)
         "extern \"C\" __global__ void ref(const float *a, float *r) { r[threadIdx.x] = "
         "a[threadIdx.x]; }\n",
         "cpu", NULL, "k");
+    free(source);
+    source = read_text(TUNE_KERNELS_SRC "/limits.cu");
+    limits = compile_text(&compiler, source, "cpu", NULL, NULL);
     free(source);
     worker_end(&compiler);
     return json_is_true(json_object_get(kernel, "ok")) ? 0 : -1;
@@ -307,6 +416,12 @@ int main(void)
         cmocka_unit_test_teardown(memory_errors_of_the_card_are_not_busy, clear),
         cmocka_unit_test_teardown(the_order_of_a_confirmation_follows_its_seed, clear),
         cmocka_unit_test_teardown(a_compiler_that_aborts_takes_only_its_process, clear),
+        cmocka_unit_test_teardown(the_faster_of_two_ways_to_copy_is_what_the_memory_reaches, clear),
+        cmocka_unit_test_teardown(multiply_adds_are_counted_as_two_operations_each, clear),
+        cmocka_unit_test_teardown(a_device_without_free_memory_is_told_so_and_not_measured, clear),
+        cmocka_unit_test_teardown(
+            a_device_that_faults_while_it_is_measured_ends_its_worker_with_an_answer, clear),
+        cmocka_unit_test_teardown(limits_are_measured_between_the_candidates_of_a_session, clear),
     };
     use_emulator(true);
     if (compile_parts() < 0) {
@@ -316,5 +431,6 @@ int main(void)
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     json_decref(harness);
     json_decref(kernel);
+    json_decref(limits);
     return failed;
 }
