@@ -2,7 +2,7 @@
  *
  * report.c gathers records (from the daemon, or from files of records), report_model.c turns them
  * into the JSON below, report_page.c puts that and the parts of share/tunerd/report (page.html,
- * page.css, page.js, echarts.min.js) into one file. All arithmetic on measurements is done here, in
+ * page.css, the scripts, echarts.min.js) into one file. All arithmetic on measurements is done here, in
  * C; the page only draws, picks and brushes.
  *
  * {"tunerd":version,"created_unix_ms","from":"daemon"|file names,   these two set by report.c

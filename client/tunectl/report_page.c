@@ -95,6 +95,9 @@ static const struct place {
     {"/*TUNERD:CSS*/", "page.css"},
     {"/*TUNERD:LIBRARY*/", "echarts.min.js"},
     {"/*TUNERD:DATA*/", NULL},
+    {"/*TUNERD:BASE*/", "base.js"},
+    {"/*TUNERD:EXPLORE*/", "explore.js"},
+    {"/*TUNERD:RESULTS*/", "results.js"},
     {"/*TUNERD:SCRIPT*/", "page.js"},
 };
 #define PLACE_COUNT (sizeof places / sizeof places[0])

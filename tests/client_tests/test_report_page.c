@@ -13,6 +13,7 @@
 
 static const char frame[] = "<style>/*TUNERD:CSS*/</style><script id=\"data\">/*TUNERD:DATA*/"
                             "</script><script>/*TUNERD:LIBRARY*/</script><script>"
+                            "/*TUNERD:BASE*/ /*TUNERD:EXPLORE*/ /*TUNERD:RESULTS*/ "
                             "/*TUNERD:SCRIPT*/</script>\n";
 
 static char folder[] = "/tmp/tune-page-XXXXXX";
@@ -41,6 +42,9 @@ static int make_parts(void **state)
     write_file("page.html", frame);
     write_file("page.css", "p { margin: 0 }");
     write_file("echarts.min.js", "var echarts;");
+    write_file("base.js", "one();");
+    write_file("explore.js", "two();");
+    write_file("results.js", "three();");
     write_file("page.js", "draw();");
     return 0;
 }
@@ -84,15 +88,17 @@ static void every_part_is_put_in_its_place(void **state)
     (void)state;
     assert_page(json_pack("{s:i}", "a", 1),
         "<style>p { margin: 0 }</style><script id=\"data\">{\"a\":1}</script>"
-        "<script>var echarts;</script><script>draw();</script>\n");
+        "<script>var echarts;</script><script>one(); two(); three(); draw();</script>\n");
 }
 
 static void numbers_have_six_digits(void **state)
 {
     (void)state;
-    write_file("page.html", "/*TUNERD:CSS*/ /*TUNERD:LIBRARY*/ /*TUNERD:SCRIPT*/ /*TUNERD:DATA*/");
+    write_file("page.html", "/*TUNERD:CSS*/ /*TUNERD:LIBRARY*/ /*TUNERD:BASE*/ /*TUNERD:EXPLORE*/ "
+                            "/*TUNERD:RESULTS*/ /*TUNERD:SCRIPT*/ /*TUNERD:DATA*/");
     assert_page(json_pack("[f, f, I]", 1.0 / 3, 0.000123456789, (json_int_t)1796075037846),
-        "p { margin: 0 } var echarts; draw(); [0.333333,0.000123457,1796075037846]");
+        "p { margin: 0 } var echarts; one(); two(); three(); draw(); "
+        "[0.333333,0.000123457,1796075037846]");
 }
 
 static void no_text_can_end_the_script_it_stands_in(void **state)
@@ -102,7 +108,7 @@ static void no_text_can_end_the_script_it_stands_in(void **state)
                     "\x01\x1f\n"),
         "<style>p { margin: 0 }</style><script id=\"data\">{\"\\u003c/script>\\u003cscript>"
         "alert(1)\\u003c/script>\":\"\\u003c!--\",\"control\":\"\\u0001\\u001F\\n\"}</script>"
-        "<script>var echarts;</script><script>draw();</script>\n");
+        "<script>var echarts;</script><script>one(); two(); three(); draw();</script>\n");
 }
 
 static void a_mark_in_a_text_or_a_part_stays_a_text(void **state)
@@ -111,13 +117,14 @@ static void a_mark_in_a_text_or_a_part_stays_a_text(void **state)
     write_file("page.css", "/*TUNERD:DATA*/");
     assert_page(json_pack("[s]", "/*TUNERD:SCRIPT*/"),
         "<style>/*TUNERD:DATA*/</style><script id=\"data\">[\"/*TUNERD:SCRIPT*/\"]</script>"
-        "<script>var echarts;</script><script>draw();</script>\n");
+        "<script>var echarts;</script><script>one(); two(); three(); draw();</script>\n");
 }
 
 static void a_missing_part_is_named(void **state)
 {
     (void)state;
-    static const char *const parts[] = {"page.html", "page.css", "page.js", "echarts.min.js"};
+    static const char *const parts[] = {"page.html", "page.css", "base.js", "explore.js",
+        "results.js", "page.js", "echarts.min.js"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         assert_int_equal(remove_folder(NULL), 0);
         assert_int_equal(make_parts(NULL), 0);

@@ -5,7 +5,8 @@ import os
 
 SOURCE = os.environ.get("TUNE_SOURCE_DIR") or os.path.abspath(f"{__file__}/../../..")
 PARTS = os.path.join(SOURCE, "client", "tunectl", "report")
-PLACES = {"CSS": "page.css", "LIBRARY": "echarts.min.js", "SCRIPT": "page.js"}
+PLACES = {"CSS": "page.css", "LIBRARY": "echarts.min.js", "BASE": "base.js",
+          "EXPLORE": "explore.js", "RESULTS": "results.js", "SCRIPT": "page.js"}
 
 
 def part(name):
