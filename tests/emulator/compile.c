@@ -288,8 +288,8 @@ static enum nvrtc_result rewrite_stage(struct compile *c)
 /* For trace.h. Lanes are put together by their instructions, of which passes that join or split
  * paths would make others. */
 static const char *const trace_arguments[] = {"-fsanitize-coverage=trace-pc",
-    "--param=tsan-instrument-func-entry-exit=1", "-fno-reorder-blocks", "-fno-thread-jumps",
-    "-fno-tree-ch", "-fno-tree-cselim", "-fno-tree-sink", "-S", "-o", "tune_stage.s"};
+    "--param=tsan-instrument-func-entry-exit=1", "-fno-thread-jumps", "-fno-tree-ch",
+    "-fno-tree-cselim", "-fno-tree-sink", "-fno-tree-loop-im", "-S", "-o", "tune_stage.s"};
 
 static void add_build_arguments(struct compile *c, const char *source)
 {

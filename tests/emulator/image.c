@@ -181,8 +181,6 @@ void __tsan_func_entry(void *site)
 
 void __tsan_func_exit(void)
 {
-    if (tune_services.trace_return)
-        tune_services.trace_return(FRAME);
 }
 
 /* At the beginning of each basic block, in tracing builds. */

@@ -77,7 +77,6 @@ struct image_services {
         enum image_range_kind kind, void *pc, void *frame);
     void (*trace_block)(void *pc, void *frame);
     void (*trace_call)(void *site, void *frame);
-    void (*trace_return)(void *frame);
 };
 
 struct image_index {

@@ -366,6 +366,72 @@ static void functions_are_followed_and_left(void **state)
     json_decref(launch);
 }
 
+#define TEN_CALLS                                                                                  \
+    "get(a + t) + get(a + t) + get(a + t) + get(a + t) + get(a + t) + get(a + t) + "               \
+    "get(a + t) + get(a + t) + get(a + t) + get(a + t)"
+
+static void a_function_called_after_another_is_not_within_it(void **state)
+{
+    (void)state;
+    json_t *launch =
+        trace("__device__ __noinline__ float get(const volatile float *p) {" AT(
+                  40) "return *p; }\n" KERNEL "{\n" THREAD AT(50) "b[t] = " TEN_CALLS
+                                                                  " + " TEN_CALLS " + " TEN_CALLS
+                                                                  " + " TEN_CALLS ";\na[t] = 1; }",
+            32, 0);
+    expect_requests(row_of(launch, 40, "global", "load"), 40, 40 * 32);
+    expect_requests(row_of(launch, 50, "global", "store"), 1, 32);
+    json_decref(launch);
+}
+
+static void turns_are_told_apart_even_below_a_deep_recursion(void **state)
+{
+    (void)state;
+    json_t *launch = trace("__device__ __noinline__ void down(float *p, int depth) {\n"
+                           "    for (int i = 0; depth == 0 && i < 5; i++)" AT(
+                               40) "p[i] = i;\n"
+                                   "    if (depth) down(p, depth - 1);\n    p[9] += 1; }\n" KERNEL
+                                   "{\n" THREAD "    down(b + t, n);" AT(50) "a[t] = 1; }",
+        32, 30);
+    expect_requests(row_of(launch, 40, "global", "store"), 5, 160);
+    expect_requests(row_of(launch, 50, "global", "store"), 1, 32);
+    json_decref(launch);
+}
+
+static void a_way_out_of_two_loops_at_once_belongs_to_the_outer_one(void **state)
+{
+    (void)state;
+    json_t *launch = trace(KERNEL
+        "{\n" THREAD "    int i = 0, j = 0;\nouter:\n"
+        "    if (i == n) goto end;\n    i++;\n    j = 0;\ninner:" AT(
+            10) "b[t] = j;\n    if (t & 1) a[t + 64] = j;\n    if (j == t % 4) goto outer;\n"
+                "    j++;\n    if (j < n - 3) goto inner;\n    goto outer;\nend:" AT(
+                    20) "a[t] = 1; }",
+        32, 6);
+    /* Of each turn of the outer loop: 32 lanes, those without t % 4 == 0, and half. */
+    expect_requests(row_of(launch, 10, "global", "store"), 18, 6 * (32 + 24 + 16));
+    expect_requests(row_of(launch, 20, "global", "store"), 1, 32);
+    json_decref(launch);
+}
+
+static void code_is_neither_doubled_nor_moved_by_the_compiler(void **state)
+{
+    (void)state;
+    json_t *launch = trace(KERNEL
+        "{\n" THREAD AT(10) "float v = a[t + 64];\n"
+                            "if (t < n) b[t] = v;\na[t] = 2;\nif (t < n) b[t + 64] = 3;\n"
+                            "b[t + 128] = 4;\nif (t < n) b[t + 128] = 5;\nint i = 0; do b[t + 256] "
+                            "= i; while (++i < n); }",
+        32, 8);
+    expect_requests(row_of(launch, 10, "global", "load"), 1, 32);
+    expect_requests(row_of(launch, 12, "global", "store"), 1, 32);
+    expect_requests(row_of(launch, 14, "global", "store"), 1, 32);
+    for (int line = 11; line < 17; line += 2)
+        expect_requests(row_of(launch, line, "global", "store"), 1, 8);
+    expect_requests(row_of(launch, 16, "global", "store"), 8, 256);
+    json_decref(launch);
+}
+
 /* --- intensity -------------------------------------------------------------------------------- */
 
 static void a_tiled_product_asks_for_a_tileth_of_the_bytes(void **state)
@@ -431,6 +497,18 @@ static void neighbouring_accesses_are_joined_where_the_gpu_does(void **state)
     json_decref(launch);
 }
 
+static void accesses_of_different_lanes_are_not_joined(void **state)
+{
+    (void)state;
+    json_t *launch = trace_with("{\"widths\":[" WIDTH(10, 8) "]}",
+        KERNEL "{\n extern __shared__ float s[];\n" THREAD "    float w = 0;" AT(
+            10) "w += s[4 * t]; if (t < n) w += s[4 * t + 1];\nb[t] = w; }",
+        1, 32, 4096, 16);
+    expect_requests(row_of(launch, 10, "shared", "load"), 2, 48);
+    assert_int_equal(number(row_of(launch, 10, "shared", "load"), "bytes"), 4);
+    json_decref(launch);
+}
+
 static void two_rows_of_neighbours_on_one_line_are_joined_apart(void **state)
 {
     (void)state;
@@ -485,15 +563,23 @@ static void some_blocks_of_a_large_grid_run_spread_over_it(void **state)
         assert_true(list[i] > list[i - 1]);
         assert_true(list[i] >= i * 100000LL / 64 && list[i] <= (i + 1) * 100000LL / 64);
     }
+    assert_true(abs(list[3] - 2 * list[2] + list[1]) > 1); /* at no fixed distance */
     json_decref(launch);
 }
 
 static void no_block_begins_after_the_accesses_that_were_asked_for(void **state)
 {
     (void)state;
-    MUST(cuMemsetD32_v2(buffer_b, 0, 1024));
-    json_t *launch = trace_with("{\"accesses\":100}", NOTE_BLOCK, 50, 32, 0, 0);
-    assert_int_equal(number(launch, "blocks_traced"), 3); /* of 34 accesses each */
+    static const char stores[] =
+        KERNEL "{\n" THREAD "    a[t] = 1; a[t + 32] = 1; a[t + 64] = 1; a[t + 96] = 1; }";
+    static const char turns[] =
+        KERNEL "{\n" THREAD "    float v = t;\n    for (int i = 0; i < n; i++) v = v * v + 1;\n"
+               "    a[t] = v; }";
+    json_t *launch = trace_with("{\"accesses\":300}", stores, 50, 32, 0, 0);
+    assert_int_equal(number(launch, "blocks_traced"), 3); /* of 128 each */
+    json_decref(launch);
+    launch = trace_with("{\"accesses\":1000}", turns, 50, 32, 0, 1000);
+    assert_int_equal(number(launch, "blocks_traced"), 1); /* its loop takes as long */
     json_decref(launch);
 }
 
@@ -598,8 +684,13 @@ int main(void)
         cmocka_unit_test(the_cases_of_a_switch_run_one_after_another),
         cmocka_unit_test(threads_that_return_early_are_missed_from_there_on),
         cmocka_unit_test(functions_are_followed_and_left),
+        cmocka_unit_test(a_function_called_after_another_is_not_within_it),
+        cmocka_unit_test(turns_are_told_apart_even_below_a_deep_recursion),
+        cmocka_unit_test(a_way_out_of_two_loops_at_once_belongs_to_the_outer_one),
+        cmocka_unit_test(code_is_neither_doubled_nor_moved_by_the_compiler),
         cmocka_unit_test(a_tiled_product_asks_for_a_tileth_of_the_bytes),
         cmocka_unit_test(neighbouring_accesses_are_joined_where_the_gpu_does),
+        cmocka_unit_test(accesses_of_different_lanes_are_not_joined),
         cmocka_unit_test(two_rows_of_neighbours_on_one_line_are_joined_apart),
         cmocka_unit_test(long_loops_are_recorded_at_their_beginning_only),
         cmocka_unit_test(some_blocks_of_a_large_grid_run_spread_over_it),

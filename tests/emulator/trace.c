@@ -141,7 +141,6 @@ void trace_begin_launch(const struct fibre_launch *launch)
     services->trace_access = trace_access;
     services->trace_block = trace_block;
     services->trace_call = trace_call;
-    services->trace_return = trace_return;
     trace.is_on = true;
 }
 

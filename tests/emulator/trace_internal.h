@@ -133,7 +133,6 @@ struct trace_lane {
     struct trace_moment *moment; /* NULL: not recorded */
     uintptr_t frame;
     uintptr_t lost_frame; /* 0, or of a call for which there was no room */
-    bool has_left;        /* the innermost call is at its end */
     uint64_t hash;
     uint32_t turns, depth;
     struct trace_nest nest[TRACE_NEST];
@@ -171,7 +170,6 @@ void trace_nest_reset(struct trace_lane *lane);
 void trace_nest_frame(struct trace_lane *lane, uintptr_t frame);
 void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, int32_t block);
 void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame);
-void trace_nest_return(struct trace_lane *lane);
 
 /* --- trace_lane.c ----------------------------------------------------------------------------- */
 
@@ -185,6 +183,5 @@ void trace_access(uintptr_t address, uintptr_t bytes, enum image_access access,
     enum image_range_kind kind, void *pc, void *frame);
 void trace_block(void *pc, void *frame);
 void trace_call(void *site, void *frame);
-void trace_return(void *frame);
 
 #endif

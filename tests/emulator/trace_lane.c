@@ -357,13 +357,6 @@ void trace_call(void *site, void *frame)
         trace_nest_call(lane, (uintptr_t)site, (uintptr_t)frame);
 }
 
-void trace_return(void *frame)
-{
-    struct trace_lane *lane = current_lane((uintptr_t)frame);
-    if (!lane->lost_frame)
-        trace_nest_return(lane);
-}
-
 void trace_start_threads(uint32_t first_fibre, uint32_t count)
 {
     for (uint32_t i = 0; trace.is_on && i < count; i++) {

@@ -28,14 +28,12 @@ static void leave_call(struct trace_lane *lane)
         leave_level(lane);
     if (lane->depth)
         leave_level(lane);
-    lane->has_left = false;
 }
 
 void trace_nest_reset(struct trace_lane *lane)
 {
     lane->frame = UINTPTR_MAX;
     lane->lost_frame = 0;
-    lane->has_left = false;
     lane->hash = 0;
     lane->turns = 1;
     lane->depth = 0;
@@ -80,7 +78,7 @@ void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, 
 
 void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame)
 {
-    if (lane->has_left)
+    while (frame >= lane->frame && lane->depth) /* a call before this one has ended */
         leave_call(lane);
     if (lane->depth == TRACE_NEST) {
         lane->lost_frame = frame;
@@ -90,10 +88,4 @@ void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame)
         .header = -1, .frame = lane->frame, .turns = lane->turns, .hash = lane->hash};
     lane->hash = trace_mix(lane->hash, site);
     lane->frame = frame;
-}
-
-/* The function's last blocks may still follow: what comes in another frame ends it. */
-void trace_nest_return(struct trace_lane *lane)
-{
-    lane->has_left = true;
 }
