@@ -160,8 +160,10 @@ static void a_stride_in_shared_memory_conflicts_by_its_common_divisor_with_32(vo
 {
     (void)state;
     static const int strides[] = {1, 2, 3, 4, 8, 16, 17, 32, 33};
-    struct function *k = client_kernel(
-        KERNEL "{\n extern __shared__ float s[];\n" THREAD AT(10) "b[t] = s[t * n]; }");
+    struct module *module;
+    struct function *k = client_kernel_in(KERNEL
+        "{\n extern __shared__ float s[];\n" THREAD AT(10) "b[t] = s[t * n]; }",
+        "k", &module);
     MUST(trace_begin(NULL));
     for (int i = 0; i < 9; i++) {
         int n = strides[i];
@@ -177,6 +179,7 @@ static void a_stride_in_shared_memory_conflicts_by_its_common_divisor_with_32(vo
         assert_int_equal(number(row, "degree_max"), common_divisor(32, strides[i]));
     }
     json_decref(launches);
+    MUST(cuModuleUnload(module));
 }
 
 static void one_word_for_all_lanes_is_a_broadcast(void **state)
@@ -621,9 +624,11 @@ static void blocks_of_a_cooperative_launch_are_told_apart(void **state)
 {
     (void)state;
     int n = 0;
-    struct function *k = client_kernel("#include <cooperative_groups.h>\n" KERNEL "{\n" THREAD AT(
-        10) "b[blockIdx.x * 64 + t] = t;\ncooperative_groups::this_grid().sync();\n"
-            "a[t] = b[blockIdx.x * 64 + 8 * t]; }");
+    struct function *k = client_kernel(
+        "#include <cooperative_groups.h>\n" KERNEL
+        "{\n" THREAD AT(10) "b[blockIdx.x * 64 + t] = t;\ncooperative_groups::this_grid().sync();\n"
+                            "a[t] = b[blockIdx.x * 64 + 8 * t]; }",
+        "k", &module);
     void *params[] = {&buffer_a, &buffer_b, &n};
     MUST(trace_begin("{\"blocks\":1}"));
     MUST(cuLaunchCooperativeKernel(k, 3, 1, 1, 64, 1, 1, 0, NULL, params));
@@ -632,6 +637,7 @@ static void blocks_of_a_cooperative_launch_are_told_apart(void **state)
     expect_requests(row_of(launch, 10, "global", "store"), 6, 192);
     expect_requests(row_of(launch, 12, "global", "load"), 6, 192);
     json_decref(launches);
+    MUST(cuModuleUnload(module));
 }
 
 static void options_that_cannot_be_read_are_refused(void **state)
@@ -649,7 +655,8 @@ static void nothing_is_seen_outside_of_a_trace(void **state)
 {
     (void)state;
     int n = 0;
-    struct function *k = client_kernel(KERNEL "{ b[threadIdx.x] = 1; }");
+    struct module *module;
+    struct function *k = client_kernel_in(KERNEL "{ b[threadIdx.x] = 1; }", "k", &module);
     void *params[] = {&buffer_a, &buffer_b, &n};
     MUST(client_launch(k, 1, 32, 0, params));
     MUST(trace_begin(NULL));
@@ -657,6 +664,7 @@ static void nothing_is_seen_outside_of_a_trace(void **state)
     assert_int_equal(json_array_size(launches), 0);
     json_decref(launches);
     assert_null(trace_end());
+    MUST(cuModuleUnload(module));
 }
 
 int main(void)
