@@ -2,8 +2,8 @@
  *
  * report.c gathers records (from the daemon, or from files of records), report_model.c turns them
  * into the JSON below, report_page.c puts that and the parts of share/tunerd/report (page.html,
- * page.css, the scripts, echarts.min.js) into one file. All arithmetic on measurements is done here, in
- * C; the page only draws, picks and brushes.
+ * page.css, the scripts, echarts.min.js) into one file. All arithmetic on measurements is done
+ * here, in C; the page only draws, picks and brushes.
  *
  * {"tunerd":version,"created_unix_ms","from":"daemon"|file names,   these two set by report.c
  *  "groups":[{    one per (kernel, dtype, arch, GPU name, mode, fingerprint), the fullest first

@@ -210,6 +210,9 @@ class Drawing(Page):
         for section in CHARTS + TEXTS:
             self.see(section)
         self.assertIn("Too few", self.text("#importance .say"))
+        self.assertIn("First measured–", self.text("#provenance"))
+        self.pick("convergence-over", "seconds")
+        self.assertIn("No configuration was measured", self.text("#convergence .say"))
         self.assertGreater(self.colours("distribution"), 3)
         self.show(fixtures.report())
         self.assertIn("no measurements", self.text("#headline"))
@@ -219,8 +222,8 @@ class Drawing(Page):
         for section in CHARTS:
             with self.subTest(section=section):
                 self.see(section)
-                self.browser.run("const t = document.querySelector('#' + arguments[0] + ' details');"
-                                 "if (t) { t.open = true; }", section)
+                self.browser.run("document.querySelector('#' + arguments[0] + ' details').open = "
+                                 "true", section)
                 self.settle()
                 label = self.browser.run("return document.querySelector('#' + arguments[0] + "
                                          "' .chart').getAttribute('aria-label')", section)
@@ -417,7 +420,7 @@ class Real(Page):
             self.assertGreater(self.colours("ties"), 3)
 
 
-# --- pictures and figures ----------------------------------------------------------------------------
+# --- pictures and figures -------------------------------------------------------------------------
 
 def pictures(folder):
     """What people compare by eye: kept small, in tests/report/screenshots/."""

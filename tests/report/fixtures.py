@@ -1,15 +1,15 @@
-"""Models as `tunectl report` puts them into its page (client/tunectl/report.h), made up here, the same
-at every run: ordinary ones, many configurations, few, none with a time, and hostile texts."""
+"""Models as `tunectl report` puts them into its page (client/tunectl/report.h), made up here, the
+same at every run: ordinary ones, many configurations, few, none with a time, and hostile texts."""
 
 import itertools
 import math
 import random
 
 OUTCOMES = ["ok", "invalid", "compile_failed", "over_limits", "launch_failed", "wrong_result"]
-REASONS = {"invalid": "BM must be a multiple of TM", "over_limits": "needs 98,304 bytes of shared memory, "
-           "49,152 allowed", "compile_failed": 'gemm.cu(88): error: static assertion failed with '
-           '"BK must be a multiple of VEC"', "wrong_result": "17 of 4,194,304 values differ, the worst "
-           "by 0.31 at index 1029", "launch_failed": "too many resources requested for launch"}
+REASONS = {"invalid": "BM must be a multiple of TM", "over_limits": "needs 98,304 bytes of shared "
+           "memory, 49,152 allowed", "compile_failed": 'gemm.cu(88): error: static assertion failed '
+           'with "BK must be a multiple of VEC"', "wrong_result": "17 of 4,194,304 values differ, "
+           "the worst by 0.31 at index 1029", "launch_failed": "too many resources requested for launch"}
 SPACE = {"VARIANT": [0, 1, 2, 3], "BM": [16, 32, 64, 128, 256], "BN": [16, 32, 64, 128, 256],
          "BK": [8, 16, 32, 64], "TM": [1, 2, 4, 8], "TN": [1, 2, 4, 8], "PAD": [0, 1, 4],
          "VEC": [1, 2, 4], "STAGES": [1, 2, 3], "UNROLL": [1, 4, 16], "MIN_BLOCKS": [1, 2]}
@@ -18,8 +18,8 @@ MEANINGS = {"VARIANT": "which kernel", "BM": "rows of C per block", "BN": "colum
 VARIANTS = {"0": "naive", "1": "tiled", "2": "double buffered", "3": "tensor"}
 SIZES = [(1024, 1024, 1024), (4096, 4096, 4096), (1, 4096, 4096), (8192, 512, 64)]
 BEGAN_MS = 1796083200000
-COLUMNS = ["shape", "config", "outcome", "median_ns", "lo_ns", "hi_ns", "requested_bytes", "time_ms",
-           "run", "confirmed", "registers", "spill_bytes", "shared_bytes", "detail"]
+COLUMNS = ["shape", "config", "outcome", "median_ns", "lo_ns", "hi_ns", "requested_bytes",
+           "time_ms", "run", "confirmed", "registers", "spill_bytes", "shared_bytes", "detail"]
 
 
 def cost_ns(names, config, flops, noise):
@@ -104,7 +104,8 @@ def group(kernel="gemm", count=300, sizes=tuple(SIZES), seed=1, limits="measured
             "runs": [f"j-{i:02x}{end}" for i in range(len(shapes)) for end in ("", "/confirm")],
             "provenance": {"drivers": ["580.95"], "nvrtc": ["13.0"], "hosts": ["lab-1", "lab-2"],
                            "uuids": ["GPU-00000000-1111-2222-3333-444444444444"],
-                           "first_unix_ms": BEGAN_MS, "last_unix_ms": BEGAN_MS + rows["time_ms"][-1],
+                           "first_unix_ms": BEGAN_MS,
+                           "last_unix_ms": BEGAN_MS + rows["time_ms"][-1],
                            "rows": len(rows["shape"]), "ok": count_ok, "throttled": 3,
                            "set_aside": 12}}
 
@@ -151,6 +152,8 @@ def one_row():
                 limits=None, summary=None)
     made["params"][0].update(meaning=None, names={})
     made["shapes"][0].update(best=0, default=None, ties=[], flops=0, bytes=0)
+    made["rows"]["time_ms"] = [None]
+    made["provenance"].update(first_unix_ms=None, last_unix_ms=None)
     made["loss"] = {"configs": [0], "matrix": [[0.0]], "worst": [0.0], "mean": [0.0]}
     return report(made)
 

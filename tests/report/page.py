@@ -1,4 +1,4 @@
-"""A report's page of a model, put together as `tunectl report` does, from the parts in the source."""
+"""A report's page of a model, put together as `tunectl report` does, from the parts in the tree."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""A browser without a window, steered through its driver: the few calls of WebDriver that the report's
-test needs, with the Python standard library alone.
+"""A browser without a window, steered through its driver: the few calls of WebDriver that the
+report's test needs, with the Python standard library alone.
 
     with Browser(width=1200, height=900) as browser:
         browser.open("file:///tmp/report.html")

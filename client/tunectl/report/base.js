@@ -43,7 +43,7 @@ function plural(count, one, many) {
 
 // UTC, so that two readers of one file see the same.
 function dateText(unixMs) {
-    const date = new Date(unixMs);
+    const date = new Date(unixMs === null ? NaN : unixMs);
     return Number.isNaN(date.getTime())
         ? '–'
         : date.toISOString().slice(0, 16).replace('T', ' ') + ' UTC';

@@ -98,17 +98,19 @@ function runsOf(view) {
     return Array.from(runs.values()).sort((a, b) => b.rows.length - a.rows.length);
 }
 
-// Only the steps: where the best changed, and the end. Failures count as evaluations.
+// Only the steps: where the best changed, and the end. Failures count as evaluations. A row whose
+// time of day is not known has no place over seconds.
 function staircase(view, run, bySeconds) {
-    const began = view.group.rows.time_ms[run.rows[0]];
+    const clock = view.group.rows.time_ms;
+    const rows = bySeconds ? run.rows.filter((row) => clock[row] !== null) : run.rows;
     const steps = [];
     let best = Infinity;
-    run.rows.forEach((row, k) => {
-        const at = bySeconds ? (view.group.rows.time_ms[row] - began) / 1000 : k + 1;
+    rows.forEach((row, k) => {
+        const at = bySeconds ? (clock[row] - clock[rows[0]]) / 1000 : k + 1;
         if (view.ready.isOk(row) && view.value(row) < best) {
             best = view.value(row);
             steps.push([at, Math.log10(best)]);
-        } else if (k + 1 === run.rows.length && steps.length > 0) {
+        } else if (k + 1 === rows.length && steps.length > 0) {
             steps.push([at, Math.log10(best)]);
         }
     });
