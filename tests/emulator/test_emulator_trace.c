@@ -624,7 +624,8 @@ static void blocks_of_a_cooperative_launch_are_told_apart(void **state)
 {
     (void)state;
     int n = 0;
-    struct function *k = client_kernel(
+    struct module *module;
+    struct function *k = client_kernel_in(
         "#include <cooperative_groups.h>\n" KERNEL
         "{\n" THREAD AT(10) "b[blockIdx.x * 64 + t] = t;\ncooperative_groups::this_grid().sync();\n"
                             "a[t] = b[blockIdx.x * 64 + 8 * t]; }",
