@@ -8,6 +8,7 @@
 #include "daemon/helping.h"
 #include "daemon/image.h"
 #include "daemon/job.h"
+#include "daemon/limits.h"
 #include "daemon/publish.h"
 #include "daemon/memo.h"
 #include "daemon/nearest.h"
@@ -37,12 +38,14 @@ struct app {
     struct nearest *nearest;
     struct sessions *sessions;
     struct tracer *tracer;
+    struct limits *limits;
     struct shipped shipped;
-    struct memo *memo;           /* answers of `get` that may be given again */
-    uint64_t memo_changes;       /* counts what changes answers beside the best rows */
-    struct image_source harness; /* kernels_src/harness.cu */
-    char harness_content[33];
-    char *harness_text;
+    struct memo *memo;                 /* answers of `get` that may be given again */
+    uint64_t memo_changes;             /* counts what changes answers beside the best rows */
+    struct image_source harness;       /* kernels_src/harness.cu */
+    struct image_source limits_source; /* kernels_src/limits.cu */
+    char harness_content[33], limits_content[33];
+    char *harness_text, *limits_text;
     char host[65];
     uint64_t started_ns;
     uint64_t requests; /* answered so far */

@@ -66,6 +66,14 @@ void cmd_describe(struct request *request)
     request_reply(request, result);
 }
 
+/* What is known of a device: new; NULL when nothing is. */
+static json_t *limits_of(const struct limits *limits, const struct device_info *device)
+{
+    bool is_current;
+    json_t *measured = limits_measured(limits, device, &is_current);
+    return measured != NULL ? measured : limits_known(limits, device->name);
+}
+
 void cmd_devices(struct request *request)
 {
     static const char *const keys[] = {"revive", NULL};
@@ -89,6 +97,9 @@ void cmd_devices(struct request *request)
         json_object_set_new(json, "busy_s", json_real(sched_device_busy_s(app->sched, i)));
         if (reason[0] != '\0')
             json_object_set_new(json, "reason", json_string(reason));
+        json_t *limits = limits_of(app->limits, device);
+        if (limits != NULL)
+            json_object_set_new(json, "limits", limits);
         json_array_append_new(list, json);
     }
     request_reply(request, list);

@@ -23,6 +23,7 @@ const struct command commands[] = {
     {"import", "records from lines, all or nothing", cmd_import},
     {"refuse", "take records out of service by their origin", cmd_refuse},
     {"devices", "GPUs and their state", cmd_devices},
+    {"limits", "what a GPU reaches at most, measured", cmd_limits},
     {"stats", "counters of the daemon", cmd_stats},
     {"fleet", "the machines that share their records, and the link to them", cmd_fleet},
     {NULL, NULL, NULL},

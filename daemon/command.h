@@ -66,6 +66,8 @@ void cmd_fleet(struct request *request);
 void cmd_get(struct request *request);
 /* cmd_explain.c */
 void cmd_explain(struct request *request);
+/* cmd_limits.c */
+void cmd_limits(struct request *request);
 /* cmd_sweep.c */
 void cmd_sweep(struct request *request);
 void cmd_jobs(struct request *request);
@@ -93,6 +95,11 @@ void explain_client_left(struct app *app, uint64_t client);
 void explain_refuse_all(struct app *app, const struct tune_error *err);
 /* GPUs and compiler are known: what came before is begun. */
 void explain_ready(void);
+
+/* cmd_limits.c: as for explain. */
+void limits_client_left(struct app *app, uint64_t client);
+void limits_refuse_all(struct app *app, const struct tune_error *err);
+void limits_ready(void);
 
 /* The GPUs are known: what asked for "the one here" before is answered now. */
 void get_devices_known(void);

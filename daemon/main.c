@@ -72,6 +72,7 @@ static void on_ready(void *context)
     if (app->helping != NULL)
         helping_kick(app->helping);
     explain_ready();
+    limits_ready();
 }
 
 static bool is_idle(size_t device, void *context)
@@ -114,6 +115,7 @@ static void on_left(uint64_t client, void *context)
     get_client_left(client);
     import_client_left(client);
     explain_client_left(context, client);
+    limits_client_left(context, client);
 }
 
 static void on_damage(const char *what, void *context)
@@ -151,23 +153,31 @@ static void occupy_standard_descriptors(void)
         close(descriptor);
 }
 
-static int load_harness(struct app *app, struct tune_error *err)
+/* A source of our own, beside those of the kernels. */
+static int load_source(struct app *app, const char *name, struct image_source *source, char **text,
+    char content[33], struct tune_error *err)
 {
     static char *const none[] = {NULL};
-    char *path = xasprintf("%s/kernels_src/harness.cu", app->config.data);
-    app->harness_text = file_read_text(path);
-    if (app->harness_text == NULL)
+    char *path = xasprintf("%s/kernels_src/%s", app->config.data, name);
+    *text = file_read_text(path);
+    if (*text == NULL)
         tune_fail_errno(err, TUNE_EIO, "cannot read %s", path);
     free(path);
-    if (app->harness_text == NULL)
+    if (*text == NULL)
         return -1;
-    image_hash_text(app->harness_text, app->harness_content);
-    app->harness = (struct image_source){
-        .name = "harness.cu",
-        .text = app->harness_text,
-        .content = app->harness_content,
-        .toolkit_headers = none,
-    };
+    image_hash_text(*text, content);
+    *source = (struct image_source){
+        .name = name, .text = *text, .content = content, .toolkit_headers = none};
+    return 0;
+}
+
+static int load_sources(struct app *app, struct tune_error *err)
+{
+    if (load_source(
+            app, "harness.cu", &app->harness, &app->harness_text, app->harness_content, err) ||
+        load_source(
+            app, "limits.cu", &app->limits_source, &app->limits_text, app->limits_content, err))
+        return -1;
     return 0;
 }
 
@@ -191,7 +201,7 @@ static int open_parts(struct app *app, struct tune_error *err)
     if (app->registry == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for the kernels");
     load_kernels(app);
-    if (load_harness(app, err))
+    if (load_sources(app, err))
         return -1;
     app->db = tuning_db_open(app->config.db, &options, err);
     if (app->db == NULL)
@@ -289,6 +299,15 @@ static void start_parts(struct app *app, struct tune_error *err)
         .host = app->host,
         .fleet = app->fleet,
     };
+    struct limits_deps limits = {
+        .sched = app->sched,
+        .images = app->images,
+        .db = app->db,
+        .writer = app->writer,
+        .source = &app->limits_source,
+        .shipped = app->shipped.limits,
+    };
+    app->limits = limits_create(&limits);
     app->jobs = jobs_create(&deps, app->registry, &jobs);
     struct helping_deps helping = {.tuning = deps,
         .registry = app->registry,
@@ -297,8 +316,8 @@ static void start_parts(struct app *app, struct tune_error *err)
         .context = app};
     if (app->fleet != NULL)
         app->helping = helping_create(&helping);
-    if (jobs_load(app->jobs, err) == 0)
-        sessions_load(app->sessions, err);
+    if (jobs_load(app->jobs, err) == 0 && sessions_load(app->sessions, err) == 0)
+        limits_load(app->limits, err);
 }
 
 /* --- stop ------------------------------------------------------------------------------------- */
@@ -322,6 +341,8 @@ static void on_sched_stopped(void *context)
     app->sched = NULL;
     images_destroy(app->images);
     app->images = NULL;
+    limits_destroy(app->limits);
+    app->limits = NULL;
     writer_stop(app->writer, on_writer_stopped, app);
 }
 
@@ -365,6 +386,7 @@ static void stop(struct app *app, const char *why)
     jobs_refuse_askers(app->jobs, &err);
     get_refuse_all(app, &err);
     explain_refuse_all(app, &err);
+    limits_refuse_all(app, &err);
     tracer_stop(app->tracer);
     app->tracer = NULL;
     uv_close((uv_handle_t *)&app->on_int, NULL);
@@ -518,6 +540,8 @@ static void finish(struct app *app)
     tuning_db_close(app->db);
     registry_destroy(app->registry);
     free(app->harness_text);
+    free(app->limits_text);
+    shipped_finish(&app->shipped);
     config_finish(&app->config);
 }
 

@@ -205,7 +205,7 @@ void sched_compile(struct sched *sched, json_t *request, task_callback on_done, 
 void sched_bench(struct sched *sched, size_t device, json_t *setup, uint64_t session,
     json_t *request, uint64_t deadline_ms, task_callback on_done, void *context)
 {
-    assert(device < sched->device_count && session != 0);
+    assert(device < sched->device_count && (session != 0) == (setup != NULL));
     struct task *task = xcalloc(1, sizeof *task);
     task->request = request;
     task->setup = json_incref(setup);

@@ -85,7 +85,8 @@ bool sched_is_ready(const struct sched *sched);
 
 /* Takes request. */
 void sched_compile(struct sched *sched, json_t *request, task_callback on_done, void *context);
-/* Takes request, keeps a reference to setup. `session` is unique per setup. */
+/* Takes request, keeps a reference to setup. `session` is unique per setup; setup NULL and session
+ * 0: the request needs none, and the worker keeps the one it has. */
 void sched_bench(struct sched *sched, size_t device, json_t *setup, uint64_t session,
     json_t *request, uint64_t deadline_ms, task_callback on_done, void *context);
 /* Queued tasks of this context go away, running ones lose their callback. */

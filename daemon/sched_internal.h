@@ -11,9 +11,9 @@
 struct task {
     struct task *next;
     json_t *request, *setup;
-    uint64_t session, deadline_ms;
-    unsigned losses;       /* workers that ended before they had read it */
-    task_callback on_done; /* NULL: cancelled */
+    uint64_t session, deadline_ms; /* session 0: it needs none */
+    unsigned losses;               /* workers that ended before they had read it */
+    task_callback on_done;         /* NULL: cancelled */
     void *context;
 };
 

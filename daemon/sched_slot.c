@@ -98,7 +98,7 @@ void slot_run(struct slot *slot, struct task *task)
     slot->task = task;
     slot->task_began_ns = uv_hrtime();
     uv_timer_stop(&slot->timer);
-    if (slot->is_bench && slot->session != task->session) {
+    if (task->session != 0 && slot->session != task->session) {
         slot->state = SLOT_SETTING_UP;
         slot->session = 0;
         send_to_slot(slot, task->setup);

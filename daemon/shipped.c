@@ -2,6 +2,7 @@
 #include "daemon/shipped.h"
 
 #include "daemon/intake.h"
+#include "daemon/limits.h"
 #include "daemon/log.h"
 #include "daemon/xmalloc.h"
 #include "tuning_db/record_line.h"
@@ -157,11 +158,49 @@ static void read_file(struct loading *loading, const char *folder, const char *n
     free(path);
 }
 
-static int is_of_records(const struct dirent *entry)
+/* --- limits ----------------------------------------------------------------------------------- */
+
+static void take_limits(struct shipped *shipped, const char *path, json_t *list)
 {
-    size_t length = strlen(entry->d_name);
-    return entry->d_name[0] != '.' && length > 6 &&
-           strcmp(entry->d_name + length - 6, ".jsonl") == 0;
+    size_t i;
+    json_t *entry;
+    json_array_foreach (list, i, entry) {
+        struct tune_error why = {0};
+        if (limits_check(entry, &why) == 0)
+            json_array_append(shipped->limits, entry);
+        else
+            log_warnx("%s, entry %zu is left out: %s", path, i + 1, why.text);
+    }
+}
+
+static void read_limits(struct loading *loading, const char *folder, const char *name)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+    FILE *file = open_file(loading, path);
+    json_error_t why;
+    json_t *list = file != NULL ? json_loadf(file, JSON_REJECT_DUPLICATES, &why) : NULL;
+    if (json_is_array(list))
+        take_limits(loading->shipped, path, list);
+    else if (file != NULL)
+        log_warnx("the limits of %s are left out: %s", path, list ? "it is no list" : why.text);
+    json_decref(list);
+    if (file != NULL)
+        fclose(file);
+    free(path);
+}
+
+/* --- the folder ------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t length = strlen(name), end_length = strlen(end);
+    return length > end_length && strcmp(name + length - end_length, end) == 0;
+}
+
+static int is_ours(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' &&
+           (ends_with(entry->d_name, ".jsonl") || ends_with(entry->d_name, ".limits.json"));
 }
 
 static int compare_names(const struct dirent **left, const struct dirent **right)
@@ -172,14 +211,17 @@ static int compare_names(const struct dirent **left, const struct dirent **right
 static void read_folder(struct loading *loading, const char *folder)
 {
     struct dirent **entries;
-    int count = scandir(folder, &entries, is_of_records, compare_names);
+    int count = scandir(folder, &entries, is_ours, compare_names);
     if (count < 0) {
         if (errno != ENOENT)
             log_warn("cannot read the folder of records %s", folder);
         return;
     }
     for (int i = 0; i < count; i++) {
-        read_file(loading, folder, entries[i]->d_name);
+        if (ends_with(entries[i]->d_name, ".jsonl"))
+            read_file(loading, folder, entries[i]->d_name);
+        else
+            read_limits(loading, folder, entries[i]->d_name);
         free(entries[i]);
     }
     free(entries);
@@ -189,7 +231,7 @@ void shipped_load(const char *folder, const struct registry *registry, struct tu
     struct shipped *shipped)
 {
     struct tune_error err = {0};
-    *shipped = (struct shipped){0};
+    *shipped = (struct shipped){.limits = json_array()};
     struct loading loading = {.shipped = shipped, .intake = intake_create(registry)};
     read_folder(&loading, folder);
     if (loading.count > 0 && tuning_db_set_base(db, loading.samples, loading.count, &err)) {
@@ -203,4 +245,10 @@ void shipped_load(const char *folder, const struct registry *registry, struct tu
         sample_finish(&loading.samples[i]);
     free(loading.samples);
     intake_destroy(loading.intake);
+}
+
+void shipped_finish(struct shipped *shipped)
+{
+    json_decref(shipped->limits);
+    *shipped = (struct shipped){0};
 }

@@ -171,11 +171,23 @@ int run_describe(struct tunectl *ctl, const struct args *args)
 
 /* --- devices ---------------------------------------------------------------------------------- */
 
+/* What it reaches, in units of `scale` per second; "-" where that is not known. */
+static void add_limit(
+    struct table *table, const json_t *device, const char *key, double scale, const char *unit)
+{
+    double rate = number_of(json_object_get(device, "limits"), key);
+    if (rate > 0)
+        table_addf(table, "%.4g %s", rate / scale, unit);
+    else
+        table_add(table, "-");
+}
+
 static void show_devices(const json_t *devices)
 {
     struct table table;
-    table_init(&table, "><<>><<");
-    static const char *const heads[] = {"#", "name", "arch", "SMs", "memory", "state", "uuid"};
+    table_init(&table, "><<>>>><<");
+    static const char *const heads[] = {
+        "#", "name", "arch", "SMs", "memory", "copy", "f32 peak", "state", "uuid"};
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
         table_add(&table, heads[i]);
     size_t i;
@@ -188,6 +200,8 @@ static void show_devices(const json_t *devices)
         table_addf(&table, "%.0f", number_of(device, "sms"));
         double bytes = number_of(device, "memory_bytes");
         table_add(&table, bytes > 0 ? human_bytes(bytes, memory) : "-");
+        add_limit(&table, device, "dram_bytes_per_s", 1e9, "GB/s");
+        add_limit(&table, device, "flops_f32", 1e12, "TFLOP/s");
         const char *reason = text_of(device, "reason");
         table_addf(&table, "%s%s%s", text_of(device, "state"), reason[0] ? ": " : "", reason);
         table_add(&table, text_of(device, "uuid"));
