@@ -6,10 +6,13 @@ import math
 import random
 
 OUTCOMES = ["ok", "invalid", "compile_failed", "over_limits", "launch_failed", "wrong_result"]
-REASONS = {"invalid": "BM must be a multiple of TM", "over_limits": "needs 98,304 bytes of shared "
-           "memory, 49,152 allowed", "compile_failed": 'gemm.cu(88): error: static assertion failed '
-           'with "BK must be a multiple of VEC"', "wrong_result": "17 of 4,194,304 values differ, "
-           "the worst by 0.31 at index 1029", "launch_failed": "too many resources requested for launch"}
+REASONS = {
+    "invalid": "BM must be a multiple of TM",
+    "over_limits": "needs 98,304 bytes of shared memory, 49,152 allowed",
+    "compile_failed": 'gemm.cu(88): error: static assertion failed with "BK must be a multiple of '
+                      'VEC"',
+    "wrong_result": "17 of 4,194,304 values differ, the worst by 0.31 at index 1029",
+    "launch_failed": "too many resources requested for launch"}
 SPACE = {"VARIANT": [0, 1, 2, 3], "BM": [16, 32, 64, 128, 256], "BN": [16, 32, 64, 128, 256],
          "BK": [8, 16, 32, 64], "TM": [1, 2, 4, 8], "TN": [1, 2, 4, 8], "PAD": [0, 1, 4],
          "VEC": [1, 2, 4], "STAGES": [1, 2, 3], "UNROLL": [1, 4, 16], "MIN_BLOCKS": [1, 2]}
