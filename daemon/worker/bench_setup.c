@@ -212,7 +212,7 @@ static int load_harness(struct bench *bench, const json_t *request, struct verdi
     if (proto_string(request, "harness", &text, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "loading harness.cu");
-    int result = harness_load_text(&bench->harness, &bench->gpu, text, verdict);
+    int result = harness_load(&bench->harness, &bench->gpu, text, verdict);
     watchdog_disarm(&bench->watchdog);
     return result;
 }

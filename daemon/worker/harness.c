@@ -1,4 +1,5 @@
 #include "harness.h"
+#include "launch.h"
 
 #include "client/proto.h"
 
@@ -85,14 +86,16 @@ double harness_value(int dtype, const void *element)
 }
 
 int harness_load(
-    struct harness *harness, struct gpu *gpu, const void *image, struct verdict *verdict)
+    struct harness *harness, struct gpu *gpu, const char *image_base64, struct verdict *verdict)
 {
     const struct {
         const char *name;
         struct CUfunc_st **function;
     } entries[] = {{"harness_fill", &harness->fill}, {"harness_compare", &harness->compare},
         {"harness_guards", &harness->guards}, {"harness_checksum", &harness->checksum}};
-    unsigned result = gpu->api.cuModuleLoadData(&harness->module, image);
+    if (program_load_module(&harness->module, gpu, image_base64, verdict) < 0)
+        return -1;
+    unsigned result = ABI_SUCCESS;
     for (size_t i = 0; i < sizeof(entries) / sizeof(*entries) && result == ABI_SUCCESS; i++)
         result =
             gpu->api.cuModuleGetFunction(entries[i].function, harness->module, entries[i].name);
@@ -103,23 +106,6 @@ int harness_load(
     if (result != ABI_SUCCESS)
         return verdict_cuda(verdict, result, "loading harness.cu");
     return 0;
-}
-
-int harness_load_text(
-    struct harness *harness, struct gpu *gpu, const char *image_base64, struct verdict *verdict)
-{
-    struct tune_error err = {.code = TUNE_OK};
-    size_t bytes;
-    char *image = proto_base64_decode(image_base64 ? image_base64 : "", &bytes, &err);
-    char *ended = image ? realloc(image, bytes + 1) : NULL; /* PTX is a text */
-    if (!ended) {
-        free(image);
-        return verdict_set(verdict, "invalid", "harness: %s", image ? "no memory" : err.text);
-    }
-    ended[bytes] = '\0';
-    int result = harness_load(harness, gpu, ended, verdict);
-    free(ended);
-    return result;
 }
 
 void harness_unload(struct harness *harness, struct gpu *gpu)

@@ -32,9 +32,6 @@ struct comparison {
 #define HARNESS_FILL_ZERO 3
 
 int harness_load(
-    struct harness *harness, struct gpu *gpu, const void *image, struct verdict *verdict);
-/* The same from base64. */
-int harness_load_text(
     struct harness *harness, struct gpu *gpu, const char *image_base64, struct verdict *verdict);
 void harness_unload(struct harness *harness, struct gpu *gpu);
 

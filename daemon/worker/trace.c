@@ -34,7 +34,6 @@ struct trace {
     struct trace_api api;
     struct harness harness;
     struct buffer_list buffers;
-    struct arena arena;
     struct program program;
     char log[1024]; /* what the compiler said where it failed */
 };
@@ -110,15 +109,22 @@ static int fill(struct trace *trace, uint64_t seed, struct verdict *verdict)
     return gpu_wait(&trace->gpu, "filling the inputs", verdict);
 }
 
-static int place(struct trace *trace, const json_t *buffers, struct verdict *verdict)
+/* Each is an allocation of its own, so that an access past its end is a fault and reads no other.
+ * What nobody touches takes no room. */
+static int allocate(struct trace *trace, const json_t *buffers, struct verdict *verdict)
 {
-    struct buffer_list *list = &trace->buffers;
-    if (buffer_list_read(list, buffers, verdict) < 0)
+    if (buffer_list_read(&trace->buffers, buffers, verdict) < 0)
         return -1;
-    uint64_t bytes = buffer_list_place(list, 0, list->count, ROLES_ALL, 0);
-    if (arena_reserve(&trace->gpu, &trace->arena, bytes, "the kernel's buffers", verdict) < 0)
-        return -1;
-    buffer_list_place(list, 0, list->count, ROLES_ALL, trace->arena.base);
+    for (size_t i = 0; i < trace->buffers.count; i++) {
+        struct buffer *buffer = &trace->buffers.items[i];
+        unsigned long long pointer = 0;
+        unsigned result =
+            buffer->bytes > 0 ? trace->gpu.api.cuMemAlloc(&pointer, buffer->bytes) : ABI_SUCCESS;
+        if (result != ABI_SUCCESS)
+            return verdict_cuda(verdict, result, "allocating %llu MiB for %s",
+                (unsigned long long)buffer->bytes >> 20, buffer->name);
+        buffer->pointer = pointer;
+    }
     return 0;
 }
 
@@ -220,9 +226,9 @@ static int prepare(struct trace *trace, const json_t *request, const json_t *har
     int64_t seed = 0;
     if (proto_int_opt(request, "seed", INT64_MIN, INT64_MAX, &seed, err) < 0)
         return -1;
-    if (harness_load_text(&trace->harness, &trace->gpu,
+    if (harness_load(&trace->harness, &trace->gpu,
             json_string_value(json_object_get(harness, "image")), &verdict) < 0 ||
-        place(trace, json_object_get(request, "buffers"), &verdict) < 0 ||
+        allocate(trace, json_object_get(request, "buffers"), &verdict) < 0 ||
         fill(trace, (uint64_t)seed, &verdict) < 0 ||
         program_load(&trace->program, &trace->gpu,
             json_string_value(json_object_get(kernel, "image")), json_object_get(kernel, "names"),
