@@ -337,11 +337,15 @@ class Answers(unittest.TestCase):
         kernels = [{"name": "gemm", "summary": "C = A B", "dims": ["M", "N"], "dtypes": ["f32"],
                     "params": [{"name": "BM"}, {"name": "BN"}]}]
         devices = [{"ordinal": 0, "name": "CPU emulator", "uuid": "GPU-0", "arch": "cpu",
-                    "state": "idle", "sms": 4, "memory_bytes": 2147483648}]
+                    "state": "idle", "sms": 4, "memory_bytes": 2147483648},
+                   {"ordinal": 1, "name": "NVIDIA H200", "uuid": "GPU-1", "arch": "sm_90",
+                    "state": "idle", "sms": 132, "memory_bytes": 0, "limits": {
+                        "dram_bytes_per_s": 4.1234e12, "flops_f32": 5.9876e13}}]
         jobs = [{"job": "j-1", "kernel": "gemm", "state": "running", "done": 3, "total": 9,
                  "created_unix_ms": 1767323045000}]
         for name, value, words in (("kernels", kernels, ["gemm", "M N", "f32", "C = A B"]),
-                                   ("devices", devices, ["CPU emulator", "2.00 GiB", "GPU-0"]),
+                                   ("devices", devices, ["CPU emulator", "2.00 GiB", "GPU-0",
+                                                         "4123 GB/s", "59.88 TFLOP/s"]),
                                    ("jobs", jobs, ["j-1", "running", "3/9", "2026-01-0"])):
             result, _ = self.ask({name: lambda _c, _p, value=value: value}, name)
             for word in words:

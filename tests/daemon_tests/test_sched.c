@@ -437,6 +437,25 @@ static void a_session_is_set_up_once_per_worker(void **state)
     assert_int_equal(noted("setup 2"), 1);
 }
 
+/* Neither on a new worker nor between the tasks of a session. */
+static void a_task_without_a_session_is_set_up_nothing_and_costs_nobody_his_session(void **state)
+{
+    (void)state;
+    create();
+    struct asked asked[4];
+    for (size_t i = 0; i < 4; i += 2) {
+        asked[i] = (struct asked){0};
+        sched_bench(sched, 0, NULL, 0, json_pack("{s:s, s:s}", "op", "limits", "do", ""), 20000,
+            on_task, &asked[i]);
+        bench("", &asked[i + 1]);
+    }
+    for (size_t i = 0; i < 4; i++)
+        expect_end(&asked[i], TASK_ANSWERED);
+    assert_int_equal(noted("start bench 0"), 1);
+    assert_int_equal(noted("setup 1"), 1);
+    assert_int_equal(noted("setup"), 1);
+}
+
 static void a_new_worker_gets_the_session_again(void **state)
 {
     (void)state;
@@ -869,6 +888,7 @@ int main(void)
         TEST(time_with_a_task_is_counted_and_idle_time_is_not),
         TEST(a_compile_over_its_memory_is_named_so),
         TEST(a_session_is_set_up_once_per_worker),
+        TEST(a_task_without_a_session_is_set_up_nothing_and_costs_nobody_his_session),
         TEST(a_new_worker_gets_the_session_again),
         TEST(one_bad_candidate_is_one_failure),
         TEST(a_worker_that_stays_after_its_last_answer_is_ended),
