@@ -2,10 +2,11 @@
  *
  * Design. One struct explaining per request, one step after another: the database tells which
  * configuration and how long it took (on the thread pool), the compiler what it takes and what it
- * consists of, the emulator what it accesses, and explain() puts that together. Only a wrong
- * question is an error: where a step fails, a note says what is missing and why. A request that
- * comes before GPUs and compiler are known waits for them. When its client leaves or the daemon
- * stops, the step at hand is cancelled; one on the thread pool is forgotten when it comes back. */
+ * consists of, the emulator what it accesses, the GPU what it reaches at most (unless it is at work
+ * or that is known), and explain() puts that together. Only a wrong question is an error: where a
+ * step fails, a note says what is missing and why. A request that comes before GPUs and compiler
+ * are known waits for them. When its client leaves or the daemon stops, the step at hand is
+ * cancelled; one on the thread pool is forgotten when it comes back. */
 #include "daemon/command.h"
 
 #include "client/proto.h"
@@ -36,7 +37,7 @@ struct explaining {
     json_t *package; /* of the compile */
     void *cubin;
     size_t cubin_bytes;
-    json_t *trace;
+    json_t *trace, *limits;
     char *notes[NOTES_MAX + 1]; /* NULL-ended */
     size_t note_count;
 };
@@ -75,6 +76,7 @@ static void explaining_free(struct explaining *explaining)
     json_decref(explaining->entries);
     json_decref(explaining->package);
     json_decref(explaining->trace);
+    json_decref(explaining->limits);
     free(explaining->cubin);
     for (size_t i = 0; i < explaining->note_count; i++)
         free(explaining->notes[i]);
@@ -93,6 +95,7 @@ static void give_up(struct app *app, struct explaining *explaining, const struct
 {
     image_cancel(app->images, explaining);
     tracer_cancel(app->tracer, explaining);
+    limits_cancel(app->limits, explaining);
     if (!explaining->is_on_pool) {
         explaining_fail(explaining, err);
         return;
@@ -191,6 +194,7 @@ static struct explain_facts facts_of(const struct explaining *explaining)
         .cubin = explaining->cubin,
         .cubin_bytes = explaining->cubin_bytes,
         .trace = explaining->trace,
+        .limits = explaining->limits,
         .median_ns = inquiry->median_ns,
         .lo_ns = inquiry->lo_ns,
         .hi_ns = inquiry->hi_ns,
@@ -225,6 +229,62 @@ static void finish(struct explaining *explaining)
     explaining_free(explaining);
 }
 
+/* --- the ceilings ----------------------------------------------------------------------------- */
+
+static void note_unlimited(struct explaining *explaining, const char *why)
+{
+    note(explaining, "what the device reaches at most was not measured: %s", why);
+}
+
+static void on_limits(const json_t *result, const char *why, void *context)
+{
+    struct explaining *explaining = context;
+    if (result != NULL)
+        explaining->limits = json_incref((json_t *)result);
+    else
+        note_unlimited(explaining, why);
+    finish(explaining);
+}
+
+/* Its number with the scheduler; SIZE_MAX: not attached. */
+static size_t find_attached(const struct sched *sched, const struct device_info *device)
+{
+    for (size_t i = 0; i < sched_device_count(sched); i++)
+        if (strcmp(sched_device(sched, i)->uuid, device->uuid) == 0)
+            return i;
+    return SIZE_MAX;
+}
+
+/* Of the GPU itself, else of its model; without one of the model that the time is of. */
+static json_t *known_limits(const struct explaining *explaining)
+{
+    const struct app *app = explaining->request->app;
+    const struct inquiry *inquiry = &explaining->inquiry;
+    const struct device_info *device = &inquiry->question.device;
+    bool is_current;
+    json_t *known = limits_measured(app->limits, device, &is_current);
+    if (known == NULL)
+        known = limits_known(app->limits, device->name);
+    return known == NULL ? limits_known(app->limits, inquiry->measured_on) : known;
+}
+
+/* A sweep is not waited for. */
+static void ask_limits(struct explaining *explaining)
+{
+    const struct app *app = explaining->request->app;
+    struct tune_error err = {0};
+    size_t device = find_attached(app->sched, &explaining->inquiry.question.device);
+    explaining->limits = known_limits(explaining);
+    if (explaining->limits == NULL && device != SIZE_MAX) {
+        if (jobs_active_count(app->jobs) > 0)
+            tune_fail(&err, TUNE_EBUSY, "a sweep runs or waits; ask again when it has ended");
+        else if (limits_measure(app->limits, device, on_limits, explaining, &err) == 0)
+            return;
+        note_unlimited(explaining, err.text);
+    }
+    finish(explaining);
+}
+
 /* --- the accesses ----------------------------------------------------------------------------- */
 
 static void note_untraced(struct explaining *explaining, const char *why)
@@ -239,7 +299,7 @@ static void on_traced(const json_t *launches, const char *why, void *context)
         note_untraced(explaining, why);
     else
         explaining->trace = json_incref((json_t *)launches);
-    finish(explaining);
+    ask_limits(explaining);
 }
 
 /* New; NULL when a text of it is no JSON. */
@@ -272,7 +332,7 @@ static void ask_tracer(struct explaining *explaining)
                  explaining->request->app->tracer, request, on_traced, explaining, &err) == 0)
         return;
     note_untraced(explaining, err.text);
-    finish(explaining);
+    ask_limits(explaining);
 }
 
 /* --- the code --------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@ struct asked {
 
 static struct app app;
 static struct asked asked[2];
+static json_t *no_limits;
 static bool has_worked; /* on the thread pool */
 
 void __wrap_request_reply(struct request *replied, json_t *result);
@@ -66,11 +67,21 @@ static int start(void **state)
     start_parts();
     struct tracer_options tracer = {
         .worker_path = fake_worker(), .env = fake_env(), .emulator = "/emulator"};
+    no_limits = json_array();
+    struct limits_deps limits = {
+        .sched = parts.sched,
+        .images = parts.images,
+        .db = parts.db,
+        .writer = parts.writer,
+        .source = parts.harness,
+        .shipped = no_limits,
+    };
     app = (struct app){.registry = parts_registry,
         .db = parts.db,
         .sched = parts.sched,
         .images = parts.images,
         .tracer = tracer_create(test_loop(), &tracer),
+        .limits = limits_create(&limits),
         .harness = *parts.harness,
         .nearest = nearest_create(parts.db)};
     memset(asked, 0, sizeof asked);
@@ -86,7 +97,10 @@ static int finish(void **state)
     }
     tracer_stop(app.tracer);
     nearest_destroy(app.nearest);
-    return close_parts(state);
+    int status = close_parts(state);
+    limits_destroy(app.limits);
+    json_decref(no_limits);
+    return status;
 }
 
 static void ask(struct asked *as, uint64_t client)

@@ -124,6 +124,35 @@ static void accesses_have_their_line_and_sectors(void)
     json_decref(answer);
 }
 
+/* Measured once, and of the GPU that the time is of. */
+static void the_ceilings_are_measured(void)
+{
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
+    tune_shape(harness, 256);
+    json_t *answer = ask(harness, "explain", explain_params(256));
+    json_t *again = ask(harness, "explain", explain_params(256));
+    assert_string_equal(text_at(answer, "roofline.limits.from"), "measured");
+    assert_string_equal(text_at(answer, "roofline.limits.device"), text_at(answer, "device"));
+    assert_true(number_at(answer, "roofline.attainable_ns") > 0);
+    assert_true(number_at(answer, "roofline.share") > 0);
+    assert_true(json_equal(at(answer, "roofline"), at(again, "roofline")));
+    json_decref(answer);
+    json_decref(again);
+}
+
+static void a_gpu_at_work_is_not_measured(void)
+{
+    static const char slow[] =
+        "{\"rules\": [{\"call\": \"cuModuleLoadData\", \"do\": \"delay_ms\", \"value\": 2000}]}";
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 40}, slow);
+    struct job_name job = sweep(harness, sweep_params("tiny"));
+    json_t *answer = ask(harness, "explain", explain_with("trace", json_false()));
+    assert_true(json_is_null(at(answer, "roofline.limits")));
+    assert_true(has_note(answer, "a sweep runs or waits"));
+    json_decref(answer);
+    json_decref(ask(harness, "cancel", json_pack("{s:s}", "job", job.text)));
+}
+
 static void the_code_comes_where_it_is_asked_for(void)
 {
     struct harness *harness = start_tiny(&(struct tiny){.tags = 2}, "{}");
@@ -332,6 +361,8 @@ int main(void)
         HARNESS_TEST(another_configuration_has_its_own_time),
         HARNESS_TEST(the_device_and_the_code_are_told),
         HARNESS_TEST(accesses_have_their_line_and_sectors),
+        HARNESS_TEST(the_ceilings_are_measured),
+        HARNESS_TEST(a_gpu_at_work_is_not_measured),
         HARNESS_TEST(the_code_comes_where_it_is_asked_for),
         HARNESS_TEST(parameters_not_given_are_those_of_the_best),
         HARNESS_TEST(a_wrong_question_is_an_error_that_says_why),
