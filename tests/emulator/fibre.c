@@ -296,8 +296,8 @@ static void run_block(struct block *block)
 static void run_blocks(uint64_t count)
 {
     static struct block block;
-    uint64_t chosen = trace_block_count(count);
-    for (uint64_t i = 0; i < chosen && !run.result->error && trace_goes_on(i); i++) {
+    for (uint64_t i = 0; !run.result->error && trace_goes_on(i) && i < trace_block_count(count);
+         i++) {
         start_block(&block, trace_block_number(i, count), 0);
         poison_shared();
         run_block(&block);

@@ -570,7 +570,7 @@ static void some_blocks_of_a_large_grid_run_spread_over_it(void **state)
     json_decref(launch);
 }
 
-static void no_block_begins_after_the_accesses_that_were_asked_for(void **state)
+static void as_many_blocks_run_as_make_the_accesses_that_were_asked_for(void **state)
 {
     (void)state;
     static const char stores[] =
@@ -578,9 +578,16 @@ static void no_block_begins_after_the_accesses_that_were_asked_for(void **state)
     static const char turns[] =
         KERNEL "{\n" THREAD "    float v = t;\n    for (int i = 0; i < n; i++) v = v * v + 1;\n"
                "    a[t] = v; }";
+    int list[3];
     json_t *launch = trace_with("{\"accesses\":300}", stores, 50, 32, 0, 0);
     assert_int_equal(number(launch, "blocks_traced"), 3); /* of 128 each */
     json_decref(launch);
+    MUST(cuMemsetD32_v2(buffer_b, 0, 1024));
+    json_decref(trace_with("{\"accesses\":100}", NOTE_BLOCK, 1000, 32, 0, 0));
+    MUST(cuMemcpyDtoH_v2(list, buffer_b, sizeof list)); /* also spread over the grid */
+    assert_int_equal(list[0], 0);
+    assert_in_range(list[1], 333, 666);
+    assert_int_equal(list[2], 999);
     launch = trace_with("{\"accesses\":1000}", turns, 50, 32, 0, 1000);
     assert_int_equal(number(launch, "blocks_traced"), 1); /* its loop takes as long */
     json_decref(launch);
@@ -703,7 +710,7 @@ int main(void)
         cmocka_unit_test(two_rows_of_neighbours_on_one_line_are_joined_apart),
         cmocka_unit_test(long_loops_are_recorded_at_their_beginning_only),
         cmocka_unit_test(some_blocks_of_a_large_grid_run_spread_over_it),
-        cmocka_unit_test(no_block_begins_after_the_accesses_that_were_asked_for),
+        cmocka_unit_test(as_many_blocks_run_as_make_the_accesses_that_were_asked_for),
         cmocka_unit_test(a_traced_device_has_room_for_what_any_gpu_has),
         cmocka_unit_test(a_memset_of_zeros_stays_within_its_range),
         cmocka_unit_test(blocks_of_a_cooperative_launch_are_told_apart),

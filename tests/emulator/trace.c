@@ -133,6 +133,7 @@ void trace_begin_launch(const struct fibre_launch *launch)
         return;
     trace.launch = launch;
     trace.accesses = trace.blocks_run = 0;
+    trace.blocks_planned = trace.blocks_wanted;
     if (!trace_lanes_open()) {
         trace_lanes_close();
         return;
@@ -161,7 +162,14 @@ void trace_end_launch(void)
 
 uint64_t trace_block_count(uint64_t blocks)
 {
-    return trace.is_on && trace.blocks_wanted < blocks ? trace.blocks_wanted : blocks;
+    return trace.is_on && trace.blocks_planned < blocks ? trace.blocks_planned : blocks;
+}
+
+/* What has been done, in accesses; hooks elsewhere take time too. */
+static uint64_t work_done(void)
+{
+    uint64_t by_steps = trace.steps / STEPS_PER_ACCESS;
+    return trace.accesses > by_steps ? trace.accesses : by_steps;
 }
 
 /* One block of each of equal parts of the grid, at a place that differs from part to part, or a
@@ -180,14 +188,17 @@ uint64_t trace_block_number(uint64_t i, uint64_t blocks)
     return to > from ? from + noise % (to - from) : from;
 }
 
+/* After the first block it is known how many may follow, which then lie all over the grid. */
 bool trace_goes_on(uint64_t blocks_done)
 {
     if (!trace.is_on)
         return true;
-    bool is_enough = trace.accesses >= trace.accesses_wanted ||
-                     trace.steps / STEPS_PER_ACCESS >= trace.accesses_wanted;
-    if (trace.steps > TRACE_STEPS || (is_enough && blocks_done && !trace.launch->is_cooperative))
+    if (trace.steps > TRACE_STEPS)
         return false;
-    trace.blocks_run = trace.launch->is_cooperative ? blocks_done : blocks_done + 1;
+    uint64_t work = work_done();
+    if (blocks_done == 1 && work) {
+        uint64_t fit = (trace.accesses_wanted + work - 1) / work;
+        trace.blocks_planned = fit < trace.blocks_planned ? fit : trace.blocks_planned;
+    }
     return true;
 }

@@ -24,10 +24,10 @@
 /* From here on launches of this process are watched. `options` is JSON, all of it may be absent:
  * {"blocks":64,"accesses":20000000,
  *  "widths":[{"file":"gemm.cu","line":42,"space":"global"|"shared","kind":"load"|"store","bytes":16}]}
- * blocks: of a launch at most so many run; accesses: no further block begins after so many of all
- * lanes, or after four times as many hooks (one block at least runs to its end, unless that takes a
- * billion hooks: it is then left where it is). A CUresult: 1 for options that cannot be read, 801
- * (not supported) without TUNE_EMULATOR_TRACE. */
+ * blocks: of a launch at most so many run; accesses: as many blocks run as make about so many
+ * accesses of all lanes, or meet four times as many hooks (one block at least runs to its end,
+ * unless that takes a billion hooks: it is then left where it is). A CUresult: 1 for options that
+ * cannot be read, 801 (not supported) without TUNE_EMULATOR_TRACE. */
 unsigned tuneTraceBegin(const char *options);
 
 /* Ends it and gives what was seen, JSON, to be freed with tuneTraceFree; NULL when none was begun:

@@ -144,9 +144,9 @@ struct trace {
     struct trace_width *widths;
     size_t width_count;
     const struct fibre_launch *launch;
-    uint64_t blocks_run; /* of the launch */
-    uint64_t steps;      /* hooks */
-    uint64_t accesses;   /* to global and shared memory, of single lanes */
+    uint64_t blocks_planned, blocks_run; /* of the launch */
+    uint64_t steps;                      /* hooks */
+    uint64_t accesses;                   /* to global and shared memory, of single lanes */
     uint64_t interval;
     uint32_t turn_limit;
     struct trace_moment start;                                /* all that began the interval */

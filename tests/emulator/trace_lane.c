@@ -359,6 +359,7 @@ void trace_call(void *site, void *frame)
 
 void trace_start_threads(uint32_t first_fibre, uint32_t count)
 {
+    trace.blocks_run++;
     for (uint32_t i = 0; trace.is_on && i < count; i++) {
         table.lanes[first_fibre + i].interval = 0;
         trace_nest_reset(&table.lanes[first_fibre + i]);

@@ -16,11 +16,12 @@ bool trace_mode(void);
 void trace_begin_launch(const struct fibre_launch *launch);
 void trace_end_launch(void);
 
-/* How many of the launch's blocks run: all, if it is not traced. */
+/* How many of the launch's blocks run: all, if it is not traced. May become less after the first.
+ */
 uint64_t trace_block_count(uint64_t blocks);
 /* The number of the i-th of them, ascending. */
 uint64_t trace_block_number(uint64_t i, uint64_t blocks);
-/* Whether another one may begin. */
+/* Whether the launch may go on. */
 bool trace_goes_on(uint64_t blocks_done);
 
 /* A block's threads begin; fibres are numbered over all blocks that are alive. */
