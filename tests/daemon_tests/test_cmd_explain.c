@@ -17,6 +17,7 @@ static struct app app;
 static struct asked asked[2];
 static json_t *no_limits;
 static bool has_worked; /* on the thread pool */
+static bool is_traced;  /* or waits for it */
 
 void __wrap_request_reply(struct request *replied, json_t *result);
 void __wrap_request_fail(struct request *failed, const struct tune_error *err);
@@ -60,6 +61,18 @@ int __wrap_uv_queue_work(
     return __real_uv_queue_work(test_loop(), work, on_work, on_worked);
 }
 
+int __real_tracer_request(struct tracer *tracer, json_t *request, tracer_callback callback,
+    void *context, struct tune_error *err);
+int __wrap_tracer_request(struct tracer *tracer, json_t *request, tracer_callback callback,
+    void *context, struct tune_error *err);
+
+int __wrap_tracer_request(struct tracer *tracer, json_t *request, tracer_callback callback,
+    void *context, struct tune_error *err)
+{
+    is_traced = true;
+    return __real_tracer_request(tracer, request, callback, context, err);
+}
+
 static int start(void **state)
 {
     if (open_parts(state))
@@ -85,7 +98,7 @@ static int start(void **state)
         .harness = *parts.harness,
         .nearest = nearest_create(parts.db)};
     memset(asked, 0, sizeof asked);
-    has_worked = false;
+    has_worked = is_traced = false;
     return 0;
 }
 
@@ -125,12 +138,6 @@ static void refuse(void)
     struct tune_error err = {0};
     tune_fail(&err, TUNE_EBUSY, "the daemon is stopping");
     explain_refuse_all(&app, &err);
-}
-
-static bool is_traced(void *context)
-{
-    (void)context;
-    return noted("start trace") > 0;
 }
 
 static void what_the_workers_say_is_put_together(void **state)
@@ -173,7 +180,7 @@ static void one_that_is_traced_is_forgotten_when_it_is_refused(void **state)
     (void)state;
     set_fake("FAKE_HELLO_TRACE=hang");
     ask(&asked[0], 1);
-    run_until(is_traced, NULL);
+    run_until_true(&is_traced);
     refuse();
     assert_refused(&asked[0]);
 }
