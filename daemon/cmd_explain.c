@@ -359,7 +359,8 @@ static void on_image(const struct image_result *result, void *context)
     ask_tracer(explaining);
 }
 
-/* With lines in it, which change no instruction. */
+/* With lines in it, which change no instruction. NVRTC's own cache gives the code without the log
+ * that has the registers, so it is left out. */
 static void ask_compiler(struct explaining *explaining)
 {
     const struct question *question = &explaining->inquiry.question;
@@ -374,6 +375,7 @@ static void ask_compiler(struct explaining *explaining)
         .device = &question->device,
         .arch_suffix = plan_arch_suffix(manifest, &question->device, question->dims,
             question->dtype, explaining->inquiry.values),
+        .no_nvrtc_cache = true,
     };
     image_request(explaining->request->app->images, &request, on_image, explaining);
     json_decref(options);

@@ -1,9 +1,9 @@
-// What a device reaches at most: bytes copied within its memory, and f32 multiply-adds that nothing else slows. The
-// roofline that `tunectl explain` and `report` draw has these two as its ceilings, measured and not read off a data
-// sheet.
+// What a device reaches at most: bytes moved by copying within its memory or by reading alone, whichever is faster,
+// and f32 multiply-adds that nothing else slows. The roofline that `tunectl explain` and `report` draw has these two as
+// its ceilings, measured and not read off a data sheet.
 //
-// The worker chooses how much is done and times it (daemon/worker/bench_limits.c); here is no tunable. Both kernels
-// take any 1-D grid of BLOCK threads.
+// The worker chooses how much is done and times it (daemon/worker/bench_limits.c); here is no tunable. All kernels take
+// any 1-D grid of BLOCK threads.
 
 typedef long long i64;
 
@@ -28,6 +28,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
     for (; i < n; i += step)
         to[i] = from[i];
+}
+
+// Reads from[n], n as above. Nothing is written in any case that occurs: the sum is of bytes that the worker has set to
+// 1, which are tiny as f32.
+extern "C" __global__ void __launch_bounds__(BLOCK) limits_read(const float4 *__restrict__ from, float *out, i64 n)
+{
+    i64 step = (i64)gridDim.x * BLOCK, i = (i64)blockIdx.x * BLOCK + threadIdx.x;
+    float sum = 0.0f;
+    for (; i + (IN_FLIGHT - 1) * step < n; i += IN_FLIGHT * step) {
+        float4 held[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++)
+            held[k] = from[i + k * step];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++)
+            sum += held[k].x + held[k].y + held[k].z + held[k].w;
+    }
+    for (; i < n; i += step)
+        sum += from[i].x;
+    if (sum > 1e30f)
+        out[0] = sum;
 }
 
 // 2 * CHAINS * STEPS * turns operations per thread. out[0] is written in no case that occurs, which the compiler

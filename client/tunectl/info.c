@@ -187,7 +187,7 @@ static void show_devices(const json_t *devices)
     struct table table;
     table_init(&table, "><<>>>><<");
     static const char *const heads[] = {
-        "#", "name", "arch", "SMs", "memory", "copy", "f32 peak", "state", "uuid"};
+        "#", "name", "arch", "SMs", "memory", "bandwidth", "f32 peak", "state", "uuid"};
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
         table_add(&table, heads[i]);
     size_t i;
@@ -213,8 +213,31 @@ static void show_devices(const json_t *devices)
     table_finish(&table);
 }
 
+static json_t *fresh_limits(const json_t *ordinal)
+{
+    return json_pack("{s:O*, s:b}", "device", ordinal, "fresh", 1);
+}
+
+/* What each reaches is measured anew, one after the other. The first question waits until the GPUs
+ * are known. */
+static int measure_devices(struct tunectl *ctl, struct tune_error *err)
+{
+    json_t *devices = NULL;
+    int status = tune_request(ctl->client, "limits", fresh_limits(NULL), NULL, err);
+    if (status == 0)
+        status = tune_request(ctl->client, "devices", NULL, &devices, err);
+    for (size_t i = 1; i < json_array_size(devices) && status == 0; i++) {
+        const json_t *ordinal = json_object_get(json_array_get(devices, i), "ordinal");
+        status = tune_request(ctl->client, "limits", fresh_limits(ordinal), NULL, err);
+    }
+    json_decref(devices);
+    return status;
+}
+
 int run_devices(struct tunectl *ctl, const struct args *args)
 {
-    (void)args;
+    struct tune_error err = {0};
+    if (args_has(args, "--measure") && (ctl_connect(ctl, true, &err) || measure_devices(ctl, &err)))
+        return ctl_fail(ctl, &err);
     return ask_and_show(ctl, "devices", NULL, show_devices);
 }

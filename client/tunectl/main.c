@@ -52,7 +52,7 @@ static const struct command commands[] = {
         "what was measured, as one HTML page", run_report},
     {"convert", "FORMAT FILE [-o FOLDER] [--name NAME] [--dtype T]",
         "a problem description of other tuners (t1) becomes a kernel's folder", run_convert},
-    {"devices", "", "the GPUs that the daemon sees", run_devices},
+    {"devices", "[--measure]", "the GPUs that the daemon sees, and what they reach", run_devices},
     {"fleet", "", "the machines that share their records, and the link to them", run_fleet},
     {"doctor", "", "check the compiler, driver, GPUs, database and daemon", run_doctor},
     {NULL, NULL, NULL, NULL},
@@ -88,6 +88,8 @@ static const struct legend {
     {"--resources",
         "in place of a kernel, what a block takes: threads=256,registers=64,shared=49152"
         " (bytes, static and dynamic); no daemon is asked"},
+    {"--measure",
+        "measure what each GPU reaches, the ceilings of the roofline: half a second each"},
     {"--outcome", "ok, invalid, compile_failed, over_limits, launch_failed, wrong_result, timeout, "
                   "crashed"},
     {"--plain", "lines in place of the whole screen, as in a pipe"},
@@ -214,7 +216,7 @@ static void print_help(void)
 int ctl_connect(struct tunectl *ctl, bool may_start, struct tune_error *err)
 {
     struct tune_error why = {0};
-    if (tune_connect(ctl->socket, &ctl->client, &why) == 0)
+    if (ctl->client != NULL || tune_connect(ctl->socket, &ctl->client, &why) == 0)
         return 0;
     const char *wish = getenv("TUNE_AUTOSTART");
     bool is_forbidden = wish != NULL && strcmp(wish, "0") == 0;

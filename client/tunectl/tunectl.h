@@ -27,7 +27,7 @@ struct tunectl {
 };
 
 /* Connects, with `may_start` starting a daemon when none answers (never for --socket, which names
- * one that should be there). 0, or -1. */
+ * one that should be there). Once connected, does nothing. 0, or -1. */
 int ctl_connect(struct tunectl *ctl, bool may_start, struct tune_error *err);
 
 /* Connects (starting a daemon if need be) and calls one method. `params` is taken. */

@@ -68,8 +68,8 @@
  *   -> {"id","candidate":INDEX, and the fields of a failure}
  *
  * {"id","op":"limits","image":BASE64 (image of kernels_src/limits.cu),"names":{...}}
- *   What the device reaches, measured: a copy within its memory (bytes read plus bytes written) and
- *   f32 multiply-adds that nothing else slows. Needs no session and leaves one as it is.
+ *   What the device reaches, measured: bytes per second of a copy within its memory (read plus
+ *   written) or of reading alone, the faster; and f32 multiply-adds that nothing else slows. Needs no session and leaves one as it is.
  *   -> {"id","outcome":"ok","dram_bytes_per_s":x,"flops_f32":x,"clocks"}
  *   -> {"id", the fields of a failure}
  *

@@ -195,10 +195,10 @@ class Drawing(Page):
     def test_without_limits_no_ceiling_is_drawn_and_a_sentence_says_how_to_get_them(self):
         self.show(fixtures.ordinary(), "#group=2")
         self.assertNotIn("ceilings", self.option("roofline", "series"))
-        self.assertIn("tunectl limits", self.text("#roofline .say"))
+        self.assertIn("tunectl devices --measure", self.text("#roofline .say"))
         self.show(fixtures.ordinary(), "#group=0")
         self.assertIn("ceilings", self.option("roofline", "series"))
-        self.assertNotIn("tunectl limits", self.text("#roofline .say"))
+        self.assertNotIn("tunectl devices --measure", self.text("#roofline .say"))
 
     def test_little_or_nothing_measured_is_said_in_words(self):
         self.show(fixtures.failures_only())

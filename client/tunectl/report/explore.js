@@ -5,8 +5,8 @@
 /* --- 1: roofline --------------------------------------------------------------------------- */
 
 const LIMITS_MISSING =
-    'No ceilings are drawn: the limits of this GPU are not known here. "tunectl limits" measures ' +
-    'them on a machine with this GPU, in about a second; a new report then has them.';
+    'No ceilings are drawn: the limits of this GPU are not known here. "tunectl devices ' +
+    '--measure" measures them on a machine with this GPU; a new report then has them.';
 const BYTES_MISSING =
     'The bytes of this kernel are not known here: its manifest is not installed, or is another ' +
     'version.';
