@@ -201,6 +201,84 @@ static void gemm_compiles_to_no_matrix_instruction(void **state)
     plugin_unref(plugin);
 }
 
+static char *read_source(const char *name)
+{
+    char path[1024];
+    const char *root = getenv("TUNE_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/kernels_src/%s", root ? root : ".", name);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        fail_msg("cannot read %s", path);
+    char *text = calloc(1, 1 << 18);
+    assert_true(fread(text, 1, (1 << 18) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+/* A source of the worker's own, as it is: its answer, which must be good. */
+static json_t *compile_own(const char *name, const char *arch)
+{
+    char *source = read_source(name);
+    json_t *answer = worker_link_call(&workers[0],
+        json_pack("{s:s,s:s,s:s,s:[],s:[],s:s,s:[],s:b}", "op", "compile", "name", name, "source",
+            source, "headers", "options", "arch", arch, "entries", "cache", 0));
+    free(source);
+    if (!json_is_true(json_object_get(answer, "ok")))
+        fail_msg("%s for %s: %s", name, arch, json_string_value(json_object_get(answer, "error")));
+    return answer;
+}
+
+static void what_the_worker_runs_itself_compiles_for_every_arch(void **state)
+{
+    (void)state;
+    for (size_t a = 0; a < ARCH_COUNT; a++) {
+        json_decref(compile_own("harness.cu", archs[a]));
+        json_decref(compile_own("limits.cu", archs[a]));
+    }
+}
+
+static size_t count_of(const char *text, const char *word)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* The most 16-byte loads of an entry that come one after another before a store. */
+static size_t loads_in_flight(const char *ptx, const char *entry)
+{
+    size_t count = 0, most = 0;
+    const char *begin = strstr(ptx, entry), *end = begin ? strstr(begin, ".entry") : NULL;
+    for (const char *at = begin; at && (at = strstr(at, ".global.")) != NULL; at++) {
+        if (end && at > end)
+            break;
+        if (strncmp(at, ".global.nc.v4", 13) == 0)
+            count++;
+        else if (strncmp(at - 2, "st.global.v4", 12) == 0)
+            count = 0;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* What the worker counts in a turn of the loop, 512 multiply-adds, is there and no compiler joined
+ * any of it; and four loads of a thread wait for the memory at the same time. */
+static void limits_are_measured_with_the_instructions_that_are_counted(void **state)
+{
+    (void)state;
+    size_t length;
+    json_t *answer = compile_own("limits.cu", "compute_90");
+    char *ptx =
+        proto_base64_decode(json_string_value(json_object_get(answer, "image")), &length, NULL);
+    assert_non_null(ptx);
+    ptx[length - 1] = '\0'; /* a text; NVRTC counts its end too */
+    assert_int_equal(count_of(ptx, "fma.rn.f32"), 512);
+    assert_int_equal(loads_in_flight(ptx, " limits_copy("), 4);
+    free(ptx);
+    json_decref(answer);
+}
+
 /* The two lists of constraints are compared by compiling, so a difference must show: a manifest
  * that allows more than the source does is found out. */
 static void a_constraint_missing_from_the_manifest_is_found(void **state)
@@ -249,6 +327,10 @@ int main(void)
             start_workers, stop_workers),
         cmocka_unit_test_setup_teardown(
             gemm_compiles_to_no_matrix_instruction, start_workers, stop_workers),
+        cmocka_unit_test_setup_teardown(
+            what_the_worker_runs_itself_compiles_for_every_arch, start_workers, stop_workers),
+        cmocka_unit_test_setup_teardown(limits_are_measured_with_the_instructions_that_are_counted,
+            start_workers, stop_workers),
         cmocka_unit_test_setup_teardown(
             a_constraint_missing_from_the_manifest_is_found, start_workers, stop_workers),
     };
