@@ -135,6 +135,7 @@ struct trace_lane {
     uintptr_t lost_frame; /* 0, or of a call for which there was no room */
     uint64_t hash;
     uint32_t turns, depth;
+    uintptr_t passed_from, passed_bytes; /* code of which nothing is recorded until it is left */
     struct trace_nest nest[TRACE_NEST];
 };
 
@@ -168,6 +169,7 @@ static inline uint64_t trace_mix(uint64_t hash, uint64_t value)
 void trace_nest_reset(struct trace_lane *lane);
 /* Returns from the functions that have ended, when something happens in this frame. */
 void trace_nest_frame(struct trace_lane *lane, uintptr_t frame);
+bool trace_is_in_loop(const struct image_block *blocks, int32_t block, int32_t header);
 void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, int32_t block);
 void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame);
 
@@ -176,6 +178,8 @@ void trace_nest_call(struct trace_lane *lane, uintptr_t site, uintptr_t frame);
 bool trace_lanes_open(void);
 void trace_lanes_close(void);
 void trace_lanes_forget(void); /* groups and moments */
+/* Where the hooks of a loop's blocks are; 0 bytes when others lie between them. */
+void trace_loop_code(int32_t header, uintptr_t *from, uintptr_t *bytes);
 /* Calls with each site that was met. */
 void trace_each_site(void (*visit)(struct trace_site *site));
 

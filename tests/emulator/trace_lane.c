@@ -19,6 +19,11 @@ struct chunk {
     char bytes[];
 };
 
+struct code {
+    bool is_known;
+    uintptr_t from, bytes;
+};
+
 static struct {
     struct trace_lane *lanes; /* by number of the fibre */
     struct trace_group **groups;
@@ -27,6 +32,7 @@ static struct {
     struct chunk *chunks, *spare;
     struct trace_group *free_accesses, *free_blocks;
     size_t recorded_bytes;
+    struct code *loops; /* by header, once they are asked for */
 } table;
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -104,6 +110,7 @@ void trace_lanes_close(void)
     free(table.groups);
     free(table.moments);
     free(table.lanes);
+    free(table.loops);
     memset(&table, 0, sizeof table);
 }
 
@@ -116,14 +123,51 @@ static bool is_site(const struct trace_site *site, uintptr_t pc, enum trace_what
            site->bytes == bytes;
 }
 
+static uintptr_t block_pc(const struct image_block *block)
+{
+    return (uintptr_t)&block->code + (uintptr_t)(intptr_t)block->code;
+}
+
 /* -1 for code that has no table of blocks. */
 static int32_t find_block(uintptr_t pc)
 {
     const struct image *image = trace.launch->loaded->image;
     for (const struct image_block *block = image->blocks; block < image->blocks_end; block++)
-        if ((uintptr_t)&block->code + (uintptr_t)(intptr_t)block->code == pc)
+        if (block_pc(block) == pc)
             return (int32_t)(block - image->blocks);
     return -1;
+}
+
+static struct code find_loop(const struct image *image, int32_t header)
+{
+    const struct image_block *blocks = image->blocks;
+    int32_t count = (int32_t)(image->blocks_end - blocks);
+    uintptr_t from = UINTPTR_MAX, last = 0;
+    for (int32_t i = 0; i < count; i++) {
+        uintptr_t pc = block_pc(&blocks[i]);
+        if (!trace_is_in_loop(blocks, i, header))
+            continue;
+        from = pc < from ? pc : from;
+        last = pc > last ? pc : last;
+    }
+    for (int32_t i = 0; i < count; i++)
+        if (block_pc(&blocks[i]) - from <= last - from && !trace_is_in_loop(blocks, i, header))
+            return (struct code){.is_known = true};
+    return (struct code){.is_known = true, .from = from, .bytes = last - from + 1};
+}
+
+void trace_loop_code(int32_t header, uintptr_t *from, uintptr_t *bytes)
+{
+    const struct image *image = trace.launch->loaded->image;
+    if (!table.loops)
+        table.loops = calloc((size_t)(image->blocks_end - image->blocks), sizeof *table.loops);
+    if (!table.loops)
+        return;
+    struct code *code = &table.loops[header];
+    if (!code->is_known)
+        *code = find_loop(image, header);
+    *from = code->from;
+    *bytes = code->bytes;
 }
 
 /* NULL without memory. */
@@ -288,12 +332,16 @@ static struct trace_group *join_group(struct trace_lane *lane, struct trace_site
 
 /* --- hooks ------------------------------------------------------------------------------------ */
 
-/* The lane that runs, returned from the functions that it has left. */
-static struct trace_lane *current_lane(uintptr_t frame)
+static inline struct trace_lane *running_lane(void)
 {
-    struct trace_lane *lane = &table.lanes[run.block->first_fibre + run.thread];
     if (++trace.steps > TRACE_STEPS)
         end_launch();
+    return &table.lanes[run.block->first_fibre + run.thread];
+}
+
+/* The lane that runs, returned from the functions that it has left. */
+static struct trace_lane *current_lane(struct trace_lane *lane, uintptr_t frame)
+{
     if (lane->interval != trace.interval) {
         lane->interval = trace.interval;
         lane->at = &trace.root[run.thread / ACCESS_LANES];
@@ -313,7 +361,7 @@ void trace_access(uintptr_t address, uintptr_t bytes, enum image_access access,
     enum image_range_kind kind, void *pc, void *frame)
 {
     static const enum trace_what whats[] = {TRACE_LOAD, TRACE_STORE, TRACE_ATOMIC};
-    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    struct trace_lane *lane = current_lane(running_lane(), (uintptr_t)frame);
     struct trace_site *site = find_site((uintptr_t)pc, whats[access], kind, (uint32_t)bytes);
     if (!site)
         return;
@@ -338,7 +386,10 @@ static void note_way(struct trace_lane *lane, struct trace_moment *moment)
 
 void trace_block(void *pc, void *frame)
 {
-    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    struct trace_lane *lane = running_lane();
+    if ((uintptr_t)pc - lane->passed_from < lane->passed_bytes)
+        return;
+    current_lane(lane, (uintptr_t)frame);
     struct trace_site *site = find_site((uintptr_t)pc, TRACE_BLOCK, IMAGE_STATIC, 0);
     if (lane->lost_frame || !site || site->block < 0)
         return;
@@ -352,7 +403,7 @@ void trace_block(void *pc, void *frame)
 
 void trace_call(void *site, void *frame)
 {
-    struct trace_lane *lane = current_lane((uintptr_t)frame);
+    struct trace_lane *lane = current_lane(running_lane(), (uintptr_t)frame);
     if (!lane->lost_frame)
         trace_nest_call(lane, (uintptr_t)site, (uintptr_t)frame);
 }

@@ -37,6 +37,7 @@ void trace_nest_reset(struct trace_lane *lane)
     lane->hash = 0;
     lane->turns = 1;
     lane->depth = 0;
+    lane->passed_bytes = 0;
 }
 
 void trace_nest_frame(struct trace_lane *lane, uintptr_t frame)
@@ -49,17 +50,32 @@ void trace_nest_frame(struct trace_lane *lane, uintptr_t frame)
 
 /* --- loops ------------------------------------------------------------------------------------ */
 
-static inline bool is_in_loop(const struct image_block *blocks, int32_t block, int32_t header)
+bool trace_is_in_loop(const struct image_block *blocks, int32_t block, int32_t header)
 {
     while (block >= 0 && block != header)
         block = blocks[block].header;
     return block == header;
 }
 
+/* A loop in a turn that is too deep to be recorded is passed over until it is left, since its turns
+ * only become more: most hooks of a long loop end there. That takes code that lies together. */
+static void pass_over(struct trace_lane *lane)
+{
+    for (uint32_t i = 0; i < lane->depth; i++) {
+        uint32_t turns = i + 1 < lane->depth ? lane->nest[i + 1].turns : lane->turns;
+        if (turns <= trace.turn_limit)
+            continue;
+        if (lane->nest[i].header >= 0)
+            trace_loop_code(lane->nest[i].header, &lane->passed_from, &lane->passed_bytes);
+        return;
+    }
+}
+
 void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, int32_t block)
 {
     struct trace_nest *nest;
-    while ((nest = innermost_loop(lane)) && !is_in_loop(blocks, block, nest->header))
+    lane->passed_bytes = 0;
+    while ((nest = innermost_loop(lane)) && !trace_is_in_loop(blocks, block, nest->header))
         leave_level(lane);
     if (!blocks[block].is_header)
         return;
@@ -72,6 +88,8 @@ void trace_nest_move(struct trace_lane *lane, const struct image_block *blocks, 
     nest->count++;
     lane->hash = trace_mix(trace_mix(nest->hash, (uint64_t)block), nest->count);
     lane->turns = product(nest->turns, (nest->count + TRACE_TURNS_STEP - 1) / TRACE_TURNS_STEP);
+    if (lane->turns > trace.turn_limit)
+        pass_over(lane);
 }
 
 /* --- calls ------------------------------------------------------------------------------------ */
