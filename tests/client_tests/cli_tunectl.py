@@ -405,6 +405,21 @@ class Watch(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("j-1", result.stderr)
 
+    def test_with_a_closed_standard_output_nothing_printed_goes_to_the_daemon(self):
+        def watch(connection, _params):
+            def after():
+                connection.notify("progress", dict(progress(1)[1], job="j-1"))
+                connection.notify("done", {"job": "j-1", "state": "done", "results": []})
+                got.extend(connection.sock.recv(100) for _ in range(1))
+                connection.sock.shutdown(2)
+            return {"_after": after}
+        got = []
+        with FakeDaemon({"watch": watch}) as daemon:
+            result = subprocess.run(["sh", "-c", 'exec "$0" --socket "$1" watch >&-', TUNECTL,
+                                     daemon.path], stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual(got, [b""])
+        self.assertEqual(result.returncode, 1)
+
     def test_watching_all_with_json_is_one_array_when_it_ends(self):
         def watch(connection, _params):
             def after():
