@@ -15,8 +15,9 @@
  *    "configs":[[value of each param]...],                      each once
  *    "rows":{"shape":[],"config":[],"outcome":[],"median_ns":[],"lo_ns":[],"hi_ns":[] (null: it
  *      failed),"requested_bytes":[] (the manifest's traffic; null),"time_ms":[] (since the first
- *      row; null: not known),"run":[],"confirmed":[] (1 or 0),"registers":[],"spill_bytes":[],
- *      "shared_bytes":[],"detail":[] (why it failed; "")},
+ *      row; null: not known),"run":[],"confirmed":[] (1 or 0),"stands":[] (1: its time is the
+ *      configuration's),"registers":[],"spill_bytes":[],"shared_bytes":[],
+ *      "detail":[] (why it failed; "")},
  *                                                 columns of equal length; in time order
  *    "outcomes":["ok",...],"runs":[names],
  *    "importance":[{"shape":index|null (all shapes),"rows":N,"shares":[one per param],"rest":x}],

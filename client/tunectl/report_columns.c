@@ -91,6 +91,22 @@ static json_t *detail_of(const struct report_group *group, size_t row)
     return proto_text(text);
 }
 
+static int compare_cells(const void *left, const void *right)
+{
+    const struct report_cell *a = left, *b = right;
+    return a->shape != b->shape ? (a->shape > b->shape) - (a->shape < b->shape)
+                                : (a->config > b->config) - (a->config < b->config);
+}
+
+/* 1 where importance and loss take the configuration's time from. */
+static json_t *stands_of(const struct report_group *group, size_t row)
+{
+    const struct report_cell wanted = {group->row_shape[row], group->row_config[row], 0, NULL};
+    const struct report_cell *cell =
+        bsearch(&wanted, group->cells, group->cell_count, sizeof wanted, compare_cells);
+    return json_integer(cell != NULL && cell->sample == group->rows[row]);
+}
+
 /* The bytes that a configuration asks for, by the manifest. */
 static json_t *traffic_json(const struct report_group *group, const struct device_info *device)
 {
@@ -152,6 +168,7 @@ static const struct column {
     {"hi_ns", hi_of},
     {"time_ms", moment_of},
     {"confirmed", confirmed_of},
+    {"stands", stands_of},
     {"registers", registers_of},
     {"spill_bytes", spill_of},
     {"shared_bytes", shared_of},

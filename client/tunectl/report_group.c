@@ -190,8 +190,9 @@ static void take_cells(const struct making *making, const struct report_shape *s
     qsort(standing, standing_count, sizeof *standing, compare_standing);
     for (size_t i = 0; i < standing_count; i++)
         if (i == 0 || standing[i - 1].config != standing[i].config)
-            group->cells[group->cell_count++] = (struct report_cell){
-                (size_t)(shape - group->shapes), standing[i].config, standing[i].sample->median_ns};
+            group->cells[group->cell_count++] =
+                (struct report_cell){(size_t)(shape - group->shapes), standing[i].config,
+                    standing[i].sample->median_ns, standing[i].sample};
     free(standing);
 }
 

@@ -21,6 +21,7 @@ struct report_shape {
 struct report_cell {
     size_t shape, config;
     double ns;
+    const struct sample *sample;
 };
 
 struct report_group {

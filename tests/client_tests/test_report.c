@@ -317,6 +317,7 @@ static void of_one_configuration_each_run_has_its_row(void **state)
     assert_json("groups/0/rows/median_ns", "[1000,1200]");
     assert_json("groups/0/rows/run", "[0,1]");
     assert_json("groups/0/rows/confirmed", "[1,0]");
+    assert_json("groups/0/rows/stands", "[1,0]");
     assert_json("groups/0/runs", "[\"7/confirm\",\"7/search\"]");
     assert_json("groups/0/provenance/set_aside", "0");
     assert_json("groups/0/loss/matrix", "[[0]]");
@@ -330,6 +331,21 @@ static void of_several_gpus_the_one_counts_on_which_a_configuration_is_best(void
     MODEL(row(64, 1, 0, 1000), here, there);
     assert_int_equal(json_array_size(at("groups/0/rows/config")), 3);
     assert_json("groups/0/loss/matrix", "[[0],[0.2]]");
+    here.time_unix_ms = there.time_unix_ms + 1;
+    MODEL(row(64, 1, 0, 1000), here, there);
+    assert_json("groups/0/rows/median_ns", "[1200,1300,1000]");
+    assert_json("groups/0/rows/stands", "[1,0,1]");
+}
+
+static void a_time_whose_configuration_failed_since_does_not_stand(void **state)
+{
+    (void)state;
+    struct sample best = row(64, 1, 0, 1000), fallen = row(64, 2, 0, 900);
+    struct sample later = failed(64, 2, 0, OUTCOME_CRASHED, "later");
+    later.run = "8/search";
+    MODEL(best, fallen, later);
+    assert_json("groups/0/rows/stands", "[1,0,0]");
+    assert_json("groups/0/shapes/0/best", "0");
 }
 
 static void a_model_of_the_same_name_that_was_timed_otherwise_is_set_aside(void **state)
@@ -572,6 +588,7 @@ int main(void)
         TEST(rows_that_are_refused_or_not_final_or_impossible_are_set_aside),
         TEST(of_one_configuration_each_run_has_its_row),
         TEST(of_several_gpus_the_one_counts_on_which_a_configuration_is_best),
+        TEST(a_time_whose_configuration_failed_since_does_not_stand),
         TEST(a_model_of_the_same_name_that_was_timed_otherwise_is_set_aside),
         TEST(an_idle_gpu_is_not_throttled),
         TEST(rows_of_other_parameters_than_the_rest_are_set_aside),

@@ -8,6 +8,7 @@
 With TUNE_BUILD_DIR set, the page of the real `tunectl report` is looked at too."""
 
 import hashlib
+import math
 import os
 import platform
 import re
@@ -292,6 +293,29 @@ class Picking(Page):
         before = self.option("convergence", "series")
         self.pick("convergence-over", "seconds")
         self.assertNotEqual(before, self.option("convergence", "series"))
+
+    def test_a_search_and_its_confirmation_are_one_line_and_evaluations_are_not_rounded(self):
+        self.show(fixtures.report(fixtures.group(count=1500, sizes=[(512, 512, 512)])))
+        self.see("convergence")
+        self.assertIn("1 run;", self.text("#convergence .say"))
+        self.browser.run("document.querySelector('#convergence details').open = true")
+        self.settle()
+        after = self.text("#convergence tbody td:last-child").replace(",", "")
+        rows = fixtures.group(count=1500, sizes=[(512, 512, 512)])["rows"]
+        times = [ns or math.inf for ns in rows["median_ns"]]
+        self.assertEqual(times.index(min(times)) + 1, int(after))
+
+    def test_a_configuration_is_drawn_by_the_row_that_stands_though_others_came_later(self):
+        model = fixtures.report(fixtures.group(count=60, sizes=[(512, 512, 512)]))
+        rows, best = model["groups"][0]["rows"], model["groups"][0]["shapes"][0]["best"]
+        stands = next(i for i in range(len(rows["stands"]))
+                      if rows["stands"][i] and rows["config"][i] == best)
+        for name, column in rows.items():
+            column.append(0 if name == "stands" else column[stands])
+        rows["median_ns"][-1] *= 3
+        before = rows["median_ns"][stands] / 1000
+        self.show(model)
+        self.assertIn(f"{before:.3g}", self.text("#headline .tile dd"))
 
     def test_the_pointer_brushes_and_the_button_clears(self):
         self.show(fixtures.ordinary(), "#shape=1")

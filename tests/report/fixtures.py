@@ -22,7 +22,8 @@ VARIANTS = {"0": "naive", "1": "tiled", "2": "double buffered", "3": "tensor"}
 SIZES = [(1024, 1024, 1024), (4096, 4096, 4096), (1, 4096, 4096), (8192, 512, 64)]
 BEGAN_MS = 1796083200000
 COLUMNS = ["shape", "config", "outcome", "median_ns", "lo_ns", "hi_ns", "requested_bytes",
-           "time_ms", "run", "confirmed", "registers", "spill_bytes", "shared_bytes", "detail"]
+           "time_ms", "run", "confirmed", "registers", "spill_bytes", "shared_bytes", "detail",
+           "stands"]
 
 
 def cost_ns(names, config, flops, noise):
@@ -39,7 +40,7 @@ def add_row(rows, noise, shape, config, outcome, ns, run, confirmed, time_ms):
     cells = [shape, config, outcome, ns if is_ok else None, ns * 0.99 if is_ok else None,
              ns * 1.012 if is_ok else None, noise.randrange(1, 64) * 1e7, time_ms, run, confirmed,
              noise.randrange(24, 200), noise.choice([0, 0, 0, 16]), noise.randrange(0, 49) * 1024,
-             REASONS.get(OUTCOMES[outcome], "")]
+             REASONS.get(OUTCOMES[outcome], ""), 0]
     for name, cell in zip(COLUMNS, cells):
         rows[name].append(cell)
 
@@ -66,7 +67,18 @@ def sweep(names, configs, sizes, noise):
                        "flops": flops, "bytes": 4.0 * (m * k + k * n + m * n),
                        "best": finalists[0], "default": default, "ties": finalists[1:4],
                        "method": "event"})
+    mark_standing(rows)
     return rows, shapes
+
+
+def mark_standing(rows):
+    """The last row of each configuration of a shape stands: here, the confirmed one."""
+    last = {}
+    for i, ns in enumerate(rows["median_ns"]):
+        if ns is not None:
+            last[rows["shape"][i], rows["config"][i]] = i
+    for i in last.values():
+        rows["stands"][i] = 1
 
 
 def loss_of(rows, shapes):
@@ -104,7 +116,8 @@ def group(kernel="gemm", count=300, sizes=tuple(SIZES), seed=1, limits="measured
             "mode": "cold", "fingerprint": f"{seed:032x}", "summary": "C = A B, row-major",
             "params": params, "limits": known, "shapes": shapes, "configs": configs, "rows": rows,
             "outcomes": OUTCOMES, "importance": importance, "loss": loss_of(rows, shapes),
-            "runs": [f"j-{i:02x}{end}" for i in range(len(shapes)) for end in ("", "/confirm")],
+            "runs": [f"j-{i:02x}/{part}" for i in range(len(shapes))
+                     for part in ("search", "confirm")],
             "provenance": {"drivers": ["580.95"], "nvrtc": ["13.0"], "hosts": ["lab-1", "lab-2"],
                            "uuids": ["GPU-00000000-1111-2222-3333-444444444444"],
                            "first_unix_ms": BEGAN_MS,

@@ -159,15 +159,14 @@ function prepare(group) {
     return ready;
 }
 
-// The row that speaks for a configuration of a shape: a confirmed one, and the last of those.
+// The row that speaks for a configuration of a shape: at most one, none when it failed since.
 function representatives(ready) {
     const found = new Map();
-    const confirmed = ready.group.rows.confirmed;
+    const stands = ready.group.rows.stands;
     const key = (shape, config) => shape * ready.group.configs.length + config;
     for (const row of ready.ok) {
-        const at = key(ready.shape[row], ready.config[row]);
-        if (!found.has(at) || confirmed[row] || !confirmed[found.get(at)]) {
-            found.set(at, row);
+        if (stands[row]) {
+            found.set(key(ready.shape[row], ready.config[row]), row);
         }
     }
     return (shape, config) =>

@@ -81,14 +81,14 @@ function drawImportance(view) {
 
 const LINES_MOST = 40;
 
-// A search and the confirmation that ended it are one line.
+// A job's search, what it measured again, and its confirmation are one line for each shape.
 function runsOf(view) {
     const runs = new Map();
     for (let row = 0; row < view.ready.count; row++) {
         if (!view.isAll && view.ready.shape[row] !== view.shape) {
             continue;
         }
-        const name = view.group.runs[view.group.rows.run[row]].replace(/\/confirm$/, '');
+        const name = view.group.runs[view.group.rows.run[row]].replace(/\/(search|again|confirm)$/, '');
         const key = view.ready.shape[row] + ' ' + name;
         if (!runs.has(key)) {
             runs.set(key, {name, shape: view.ready.shape[row], rows: []});
@@ -173,7 +173,7 @@ function drawConvergence(view, choices) {
             run.rows.length,
             view.text(Math.pow(10, run.steps[0][1])),
             view.text(Math.pow(10, run.steps[run.steps.length - 1][1])),
-            digits(lastGain(run.steps)),
+            bySeconds ? digits(lastGain(run.steps)) : countText(lastGain(run.steps)),
         ]),
     });
     const more =
