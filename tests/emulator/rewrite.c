@@ -10,7 +10,8 @@
 #define DEPTH_LIMIT 256
 
 struct scope {
-    char *space; /* name of the namespace that this brace opened, "" for none, or NULL: code */
+    char *space; /* name of the namespace that this brace opened, "" for one without, or NULL */
+    bool is_template;
 };
 
 struct scanner {
@@ -25,6 +26,8 @@ struct scanner {
     bool is_kernel;                               /* after __global__, until its name */
     bool skips_parens;                            /* the next parentheses belong to an attribute */
     bool wants_label;                             /* in `extern __shared__ T n[]`, before its end */
+    char shared[256];                             /* n */
+    FILE *aliases;                                /* of templates' dynamic shared arrays */
 };
 
 /* --- tokens that are copied whole ------------------------------------------------------------- */
@@ -103,6 +106,7 @@ static void end_declaration(struct scanner *s)
 {
     s->has_extern = s->has_template = s->has_namespace = false;
     s->is_kernel = s->skips_parens = s->wants_label = false;
+    s->shared[0] = '\0';
     remember(s, "");
 }
 
@@ -112,9 +116,9 @@ static void open_brace(struct scanner *s)
         char *space = NULL;
         if (s->has_namespace)
             space = strdup(strcmp(s->last, "namespace") == 0 ? "" : s->last);
-        else if (s->has_extern)
-            space = strdup("");
-        s->scopes[s->depth].space = space;
+        bool is_inner = s->depth > 0 && s->scopes[s->depth - 1].is_template;
+        s->scopes[s->depth] =
+            (struct scope){.space = space, .is_template = s->has_template || is_inner};
     }
     s->depth++;
     end_declaration(s);
@@ -161,6 +165,30 @@ static void shared_qualifier(struct scanner *s)
         fputs("__attribute__((used))", s->out);
     else
         fputs("__shared__", s->out);
+}
+
+/* g++ forgets the label of an array that a template declares: its symbol, which is that of the
+ * namespace around it, becomes another name of the memory. */
+static void add_alias(struct scanner *s)
+{
+    const char *name = s->shared[0] ? s->shared : s->last;
+    bool is_nested = false;
+    if (s->depth == 0 || s->depth > DEPTH_LIMIT || !s->scopes[s->depth - 1].is_template)
+        return;
+    fputs("__asm__(\".set ", s->aliases);
+    for (int i = 0; i < s->depth; i++) {
+        const char *space = s->scopes[i].space;
+        if (!space)
+            continue;
+        space = *space ? space : "_GLOBAL__N_1";
+        fprintf(s->aliases, "%s%zu%s", is_nested ? "" : "_ZN", strlen(space), space);
+        is_nested = true;
+    }
+    if (is_nested)
+        fprintf(s->aliases, "%zu%sE", strlen(name), name);
+    else
+        fputs(name, s->aliases);
+    fputs(", tune_dynamic_shared\");\n", s->aliases);
 }
 
 static bool is_attribute(const char *word)
@@ -212,8 +240,13 @@ static void punctuation(struct scanner *s)
         add_kernel(s);
         s->is_kernel = false;
     }
-    if (s->wants_label && (c == ';' || c == ','))
+    if (s->wants_label && c == '[' && s->shared[0] == '\0')
+        memcpy(s->shared, s->last, sizeof s->shared);
+    if (s->wants_label && (c == ';' || c == ',')) {
         fputs(" __asm__(\"tune_dynamic_shared\")", s->out);
+        add_alias(s);
+        s->shared[0] = '\0';
+    }
     copy_to(s, s->at + 1);
     if (c == '{')
         open_brace(s);
@@ -247,25 +280,35 @@ static void scan(struct scanner *s)
     }
 }
 
-int rewrite_init(struct rewrite *rewrite, const char *text)
+/* The aliases come last. */
+static int finish(struct scanner *s, char **aliases)
 {
-    *rewrite = (struct rewrite){0};
-    struct scanner *s = calloc(1, sizeof *s);
-    if (!s)
-        return -1;
-    s->out = open_memstream(&rewrite->text, &rewrite->length);
-    if (!s->out) {
-        free(s);
-        return -1;
-    }
-    s->at = text;
-    s->result = rewrite;
-    scan(s);
+    int failed = fclose(s->aliases);
+    fputs(failed ? "" : *aliases, s->out);
     for (int i = 0; i < s->depth && i < DEPTH_LIMIT; i++)
         free(s->scopes[i].space);
-    int failed = ferror(s->out) | fclose(s->out);
-    free(s);
+    failed |= ferror(s->out) | fclose(s->out);
+    free(*aliases);
     return failed ? -1 : 0;
+}
+
+int rewrite_init(struct rewrite *rewrite, const char *text)
+{
+    char *aliases = NULL;
+    size_t bytes;
+    struct scanner s = {.at = text, .result = rewrite};
+    *rewrite = (struct rewrite){0};
+    s.out = open_memstream(&rewrite->text, &rewrite->length);
+    if (!s.out)
+        return -1;
+    s.aliases = open_memstream(&aliases, &bytes);
+    if (!s.aliases) {
+        fclose(s.out);
+        return -1;
+    }
+    fputc('\n', s.aliases);
+    scan(&s);
+    return finish(&s, &aliases);
 }
 
 void rewrite_finish(struct rewrite *rewrite)

@@ -250,6 +250,39 @@ static void templates_are_found_by_their_name_expression(void **state)
     compiled_finish(&c);
 }
 
+/* g++ forgets what the stand-in compiler says of a variable that a template declares. */
+static void templates_have_dynamic_shared_memory(void **state)
+{
+    (void)state;
+    int out[3];
+    run_block("namespace deep { namespace {\n"
+              "template <int N> __device__ int last(int *open)\n"
+              "{\n"
+              "    extern __shared__ int hidden[];\n"
+              "    return hidden[N] + (hidden == open);\n"
+              "} }\n"
+              "struct tools {\n"
+              "    template <int N> static __device__ void put(int value)\n"
+              "    {\n"
+              "        extern __shared__ int open[];\n"
+              "        open[N] = value;\n"
+              "    }\n"
+              "}; }\n"
+              "template <int N> __device__ void work(int *out)\n"
+              "{\n"
+              "    extern __shared__ __align__(16) int open[];\n"
+              "    open[0] = N;\n"
+              "    deep::tools::put<2>(30);\n"
+              "    out[0] = open[0];\n"
+              "    out[1] = open[2];\n"
+              "    out[2] = deep::last<2>(open);\n"
+              "}\n" KERNEL "(int *out) { work<7>(out); }",
+        1, 64, out, 3);
+    assert_int_equal(out[0], 7);
+    assert_int_equal(out[1], 30);
+    assert_int_equal(out[2], 31);
+}
+
 static void module_variables_can_be_copied_to(void **state)
 {
     (void)state;
@@ -637,6 +670,7 @@ int main(void)
         cmocka_unit_test(blocks_run_in_ascending_order),
         cmocka_unit_test(all_blocks_of_a_cooperative_launch_meet),
         cmocka_unit_test(templates_are_found_by_their_name_expression),
+        cmocka_unit_test(templates_have_dynamic_shared_memory),
         cmocka_unit_test(module_variables_can_be_copied_to),
         cmocka_unit_test(half_precision_rounds_to_nearest_even),
         cmocka_unit_test(memory_ends_where_the_device_says),
