@@ -82,6 +82,20 @@ static int take_estimate(struct explained *explained, struct tune_error *err)
         &explained->estimate, err);
 }
 
+/* Once more, with what the trace tells of the traffic: the manifest may state none. */
+static void refine_estimate(struct explained *explained)
+{
+    const struct explain_facts *facts = explained->facts;
+    const struct explain_traffic *traffic = &explained->traffic;
+    struct estimate refined;
+    explained->estimator.traced_global_bytes = traffic->sector_bytes;
+    explained->estimator.traced_shared_bytes = traffic->pass_bytes;
+    if (explained->has_estimate && traffic->is_known &&
+        estimator_run(&explained->estimator, facts->values, resource(explained, "registers"),
+            &refined, NULL) == 0)
+        explained->estimate = refined;
+}
+
 static json_t *estimate_json(const struct explained *explained)
 {
     const struct estimate *estimate = &explained->estimate;
@@ -218,6 +232,7 @@ static json_t *assemble(struct explained *explained, json_t *buffers)
     json_object_set(form, "launches", explained->launches);
     json_object_set(form, "buffers", buffers);
     explain_traced(explained, form);
+    refine_estimate(explained);
     json_object_set_new(form, "intensity", intensity_json(explained));
     json_object_set_new(form, "roofline", explain_roofline(explained));
     set_code(explained, form);

@@ -27,7 +27,8 @@
  *  "registers"|null,"registers_from":"compiler"|"emulator"|"manifest"|"given","spill_bytes"|null,
  *  "static_shared_bytes"|null,
  *  "instructions":{"total","by_class":{word: count}}|null,
- *  "estimate":{"time_ns","limited_by","ceilings_ns":{word: ns},"wait_ns","launch_ns"}|null,
+ *  "estimate":{"time_ns","limited_by","ceilings_ns":{word: ns},"wait_ns","launch_ns"}|null (the
+ *    trace stands in for traffic that the manifest does not state),
  *  "median_ns"|null,"interval_ns"|null,"measured_on"|null,
  *  "notes":[sentences],"words":one paragraph}
  *

@@ -9,6 +9,8 @@
 struct explain_traffic {
     bool is_known;
     double load_bytes, store_bytes;
+    /* What that takes: whole sectors of global memory, whole passes over the banks of shared. */
+    double sector_bytes, pass_bytes;
 };
 
 /* An explanation under construction. */

@@ -87,12 +87,15 @@ static void say_what_to_move(const struct device_info *device, const struct occu
         return;
     }
     int64_t amount = amount_for_more(device, use, now);
-    if (amount >= 0 && now->limited_by == OCCUPANCY_SHARED)
-        fprintf(text, " With at most %" PRId64 " bytes per block another one fits.", amount);
-    else if (amount >= 0)
-        fprintf(text, " With at most %" PRId64 " registers per thread another block fits.", amount);
+    bool is_shared = now->limited_by == OCCUPANCY_SHARED;
+    if (amount >= 0)
+        fprintf(text, " With at most %" PRId64 " %s %s fits.", amount,
+            is_shared ? "bytes per block" : "registers per thread",
+            now->blocks_per_sm == 0 ? "it"
+            : is_shared             ? "another one"
+                                    : "another block");
     else
-        fputs(" Less of it alone lets no other block in.", text);
+        fprintf(text, " Less of it alone lets no%s block in.", now->blocks_per_sm ? " other" : "");
 }
 
 /* New string, or NULL. */

@@ -93,7 +93,8 @@ static struct row *row_for(struct rows *rows, const char *entry, const json_t *i
 }
 
 /* Only the first turns of a loop are recorded, and only some blocks run. */
-static void add_access(struct row *row, const json_t *item, double blocks_scale)
+static void add_access(
+    struct row *row, const json_t *item, double blocks_scale, struct explain_traffic *traffic)
 {
     double lanes = explain_number(item, "lanes"), all = explain_number(item, "lane_accesses");
     double scale = blocks_scale * (lanes > 0 && all > lanes ? all / lanes : 1);
@@ -103,6 +104,9 @@ static void add_access(struct row *row, const json_t *item, double blocks_scale)
     row->wavefronts += scale * explain_number(item, "wavefronts");
     row->degrees += scale * explain_number(item, "degrees");
     row->degree_max = fmax(row->degree_max, explain_number(item, "degree_max"));
+    traffic->sector_bytes += scale * explain_number(item, "sectors") * ACCESS_SECTOR_BYTES;
+    traffic->pass_bytes +=
+        scale * explain_number(item, "wavefronts") * ACCESS_BANKS * ACCESS_BANK_BYTES;
 }
 
 static double threads_of(const json_t *launch)
@@ -163,7 +167,7 @@ static void add_launch(
     if (scale == 0)
         return;
     json_array_foreach (json_object_get(launch, "accesses"), i, item)
-        add_access(row_for(&rows[0], entry, item), item, scale);
+        add_access(row_for(&rows[0], entry, item), item, scale, &explained->traffic);
     json_array_foreach (json_object_get(launch, "branches"), i, item)
         add_branch(row_for(&rows[1], entry, item), item, launch, scale);
 }

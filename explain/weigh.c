@@ -238,8 +238,10 @@ static void weigh_side_ceiling(struct weighed *weighed)
     for (int i = 0; i < ESTIMATE_CEILING_COUNT; i++)
         if (excess[i] > excess[weighed->side])
             weighed->side = (enum estimate_ceiling)i;
-    weighed->weight[CAUSE_CEILING] =
-        clamp(excess[weighed->side] - fmax(share[ESTIMATE_FLOPS], share[ESTIMATE_DRAM]));
+    double told = fmax(share[ESTIMATE_FLOPS], share[ESTIMATE_DRAM]);
+    if (knows_traffic)
+        told = fmax(told, share[ESTIMATE_L2]);
+    weighed->weight[CAUSE_CEILING] = clamp(excess[weighed->side] - told);
 }
 
 static void weigh_occupancy(struct weighed *weighed)

@@ -82,7 +82,8 @@ static int tell_causes(const struct story *story, double weight[CAUSE_COUNT])
     return told;
 }
 
-static void tell_little(const struct story *story, const double weight[CAUSE_COUNT])
+/* How many were named. */
+static int tell_little(const struct story *story, const double weight[CAUSE_COUNT])
 {
     const char *names[CAUSE_COUNT];
     int count = 0;
@@ -99,9 +100,10 @@ static void tell_little(const struct story *story, const double weight[CAUSE_COU
             names[i]);
     if (count > 0)
         fputs(".", story->text);
+    return count;
 }
 
-static void tell_end(const struct story *story, int told)
+static void tell_end(const struct story *story, int told, int named)
 {
     const json_t *roofline = json_object_get(story->explanation, "roofline");
     bool is_memory = strcmp(explain_text(roofline, "ceiling"), "memory") == 0;
@@ -117,7 +119,8 @@ static void tell_end(const struct story *story, int told)
         fputs(story->weighed.is_measured
                   ? " Nothing that is seen here accounts for the rest; latencies are left, and"
                     " instructions beside the work itself."
-                  : " Nothing wasteful is seen here.",
+              : named > 0 ? ""
+                          : " Nothing wasteful is seen here.",
             story->text);
     if (!is_traced)
         fputs(" Its accesses were not traced, so conflicts, sectors and divergence are not known.",
@@ -138,8 +141,8 @@ char *explain_words(const json_t *explanation, const struct manifest *manifest)
     drop_twins(weight);
     tell_standing(&story);
     int told = tell_causes(&story, weight);
-    tell_little(&story, weight);
-    tell_end(&story, told);
+    int named = tell_little(&story, weight);
+    tell_end(&story, told, named);
     fclose(story.text);
     return words;
 }

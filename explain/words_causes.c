@@ -87,6 +87,19 @@ static size_t only_of(struct lever *found, size_t count, const char *const *word
     return kept;
 }
 
+/* Where the manifest does not state that traffic, nothing tells which values make less of it; the
+ * parameters that it describes by these words are named all the same. */
+static void say_by_meaning(
+    const struct story *story, const struct expr *stated, const char *const *words)
+{
+    const struct manifest *manifest = story->levers.estimator.manifest;
+    size_t named = 0;
+    for (size_t i = 0; stated == NULL && i < manifest->param_count && named < LEVERS_NAMED; i++)
+        if (manifest->params[i].value_count > 1 && mentions(&manifest->params[i], words))
+            fprintf(story->text, "%s%s", named++ ? ", " : "; by the manifest's words, a matter of ",
+                manifest->params[i].name);
+}
+
 /* --- causes ----------------------------------------------------------------------------------- */
 
 /* What takes registers, and what keeps the compiler from giving more: a parameter of the launch
@@ -150,10 +163,21 @@ static void tell_conflicts(const struct story *story)
     size_t count =
         levers_find(&story->levers, LEVER_SHARED_TRAFFIC, -1, found, MANIFEST_MAX_PARAMS);
     say_levers(story, found, only_of(found, count, remedies));
+    say_by_meaning(story, story->levers.estimator.manifest->traffic_shared, remedies);
+}
+
+/* Of global memory. */
+static void say_traffic_moves(const struct story *story, const char *const *words)
+{
+    say_moves(story, LEVER_TRAFFIC, -1);
+    if (story->has_levers)
+        say_by_meaning(story, story->levers.estimator.manifest->traffic_global, words);
 }
 
 static void tell_sectors(const struct story *story)
 {
+    static const char *const layouts[] = {
+        "stride", "layout", "coalesc", "align", "between lanes", "staged in", NULL};
     const struct weighed *weighed = &story->weighed;
     const json_t *worst = explain_worst(story->explanation, CAUSE_SECTORS);
     double sectors = explain_number(worst, "sectors_per_request");
@@ -167,11 +191,12 @@ static void tell_sectors(const struct story *story)
     fputs(sectors - ideal <= 1.01 ? "; rows that begin at a multiple of 32 bytes cure that"
                                   : "; neighbouring lanes should ask for neighbouring addresses",
         story->text);
-    say_moves(story, LEVER_TRAFFIC, -1);
+    say_traffic_moves(story, layouts);
 }
 
 static void tell_traffic(const struct story *story)
 {
+    static const char *const tiles[] = {"tile", "staged in", "per thread", "per block", NULL};
     const json_t *roofline = json_object_get(story->explanation, "roofline");
     double intensity = explain_number(story->explanation, "intensity");
     fprintf(story->text, " Threads ask global memory for %.3g x the bytes of the operands",
@@ -184,7 +209,7 @@ static void tell_traffic(const struct story *story)
             story->text);
     else
         fputs("; to keep what was read, in registers or shared memory, saves that", story->text);
-    say_moves(story, LEVER_TRAFFIC, -1);
+    say_traffic_moves(story, tiles);
 }
 
 static void tell_ceiling(const struct story *story)
@@ -209,7 +234,8 @@ static void tell_ceiling(const struct story *story)
         is_memory ? "device memory needs" : "the arithmetic needs");
     say_percent(story->text, share[is_memory ? ESTIMATE_DRAM : ESTIMATE_FLOPS]);
     /* Without a trace, conflicts may be a part of it. */
-    bool is_unseen = side == ESTIMATE_PIPE && story->weighed.wavefronts == 0;
+    bool is_traced = json_is_object(json_object_get(story->explanation, "traced"));
+    bool is_unseen = side == ESTIMATE_PIPE && !is_traced;
     fprintf(
         story->text, "; %s%s", sides[side].cure, is_unseen ? ", and so do fewer conflicts" : "");
     say_moves(story, sides[side].quantity, -1);

@@ -288,9 +288,12 @@ static int take_work(
     const struct estimator *estimator, double work[ESTIMATE_CEILING_COUNT], struct tune_error *err)
 {
     const struct manifest *manifest = estimator->manifest;
+    double traced = estimator->traced_global_bytes;
+    double global_bytes = traced > 0 ? traced : estimator->bytes;
     if (evaluate(estimator, manifest->flops_done, estimator->flops, &work[ESTIMATE_FLOPS], err) ||
-        evaluate(estimator, manifest->traffic_shared, 0, &work[ESTIMATE_PIPE], err) ||
-        evaluate(estimator, manifest->traffic_global, estimator->bytes, &work[ESTIMATE_L2], err))
+        evaluate(estimator, manifest->traffic_shared, estimator->traced_shared_bytes,
+            &work[ESTIMATE_PIPE], err) ||
+        evaluate(estimator, manifest->traffic_global, global_bytes, &work[ESTIMATE_L2], err))
         return -1;
     work[ESTIMATE_PIPE] += work[ESTIMATE_L2];
     work[ESTIMATE_DRAM] = estimator->bytes;

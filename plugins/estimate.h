@@ -60,6 +60,9 @@ struct estimator {
     bool rates_are_assumed; /* the device states no clocks: an order is meant, no time */
     /* Of a block, where it is known from a compile: set it after estimator_init. */
     int64_t static_shared_bytes;
+    /* Of a call, where a trace tells them; they stand in for what the manifest does not state of
+     * its traffic. 0: unknown. Set them after estimator_init. */
+    double traced_global_bytes, traced_shared_bytes;
 };
 
 /* Borrows manifest and device. Fails with TUNE_ENOTFOUND where the manifest says nothing of its

@@ -202,11 +202,9 @@ static void an_architecture_alone_has_no_waves_and_no_limits(void **state)
     json_decref(json);
 }
 
-static void a_manifest_that_states_no_work_still_tells_how_the_device_is_filled(void **state)
+/* gemm's, without these fields. New. */
+static struct manifest *manifest_without(const char *const *keys)
 {
-    (void)state;
-    static const char *const keys[] = {
-        "flops", "bytes", "traffic_global", "traffic_shared", "flops_done", "round_trips", NULL};
     char path[4096];
     struct tune_error err = {0};
     snprintf(path, sizeof path, "%s/plugins/gemm/gemm.json", getenv("TUNE_SOURCE_DIR"));
@@ -220,11 +218,20 @@ static void a_manifest_that_states_no_work_still_tells_how_the_device_is_filled(
     assert_non_null(silent);
     json_decref(json);
     free(text);
+    return silent;
+}
+
+static void a_manifest_that_states_no_work_still_tells_how_the_device_is_filled(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "flops", "bytes", "traffic_global", "traffic_shared", "flops_done", "round_trips", NULL};
+    struct manifest *silent = manifest_without(keys);
     struct given given;
     give(&given, NAIVE);
     given.facts.manifest = silent;
     given.facts.resources = keep(&given, "{'gemm':{'registers':32}}");
-    json = explained(&given);
+    json_t *json = explained(&given);
     assert_true(is_null(json, "estimate") && is_null(json, "roofline"));
     assert_true(is_null(json, "intensity"));
     assert_int_equal(number(json, "blocks"), 256);
@@ -284,6 +291,37 @@ static void accesses_are_ratios_per_request_with_their_line(void **state)
     assert_int_equal(number(part(json, "traced"), "blocks"), 4);
     assert_int_equal(number(part(json, "traced"), "of"), 256);
     json_decref(json);
+}
+
+/* Sectors and passes of the whole call at the rates of the estimate; the same at all shapes. */
+static void the_trace_stands_in_for_traffic_that_the_manifest_does_not_state(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"traffic_global", "traffic_shared", NULL};
+    struct manifest *silent = manifest_without(keys);
+    double pipe_ns[2], l2_ns[2];
+    for (int i = 0; i < 2; i++) {
+        struct given given;
+        give(&given, NAIVE);
+        given.facts.manifest = silent;
+        if (i == 1)
+            given.facts.trace = keep(&given, TRACE);
+        json_t *json = explained(&given);
+        const json_t *ceilings = part(part(json, "estimate"), "ceilings_ns");
+        pipe_ns[i] = number(ceilings, "memory_pipe");
+        l2_ns[i] = number(ceilings, "l2");
+        json_decref(json);
+    }
+    manifest_destroy(silent);
+    double operands = (256 * 128 + 128 * 256 + 256 * 256) * 4, sectors = 500 * 2 * 64 * 32;
+    assert_near(l2_ns[1] / l2_ns[0], sectors / operands);
+    /* Clocks are as many as passes; warps that wait less for arithmetic stretch both. */
+    assert_true(pipe_ns[1] / pipe_ns[0] > (sectors + 80 * 64 * 128) / operands);
+    json_t *stated = traced(NAIVE, TRACE);
+    json_t *untraced = traced(NAIVE, "[]");
+    assert_true(json_equal(part(stated, "estimate"), part(untraced, "estimate")));
+    json_decref(stated);
+    json_decref(untraced);
 }
 
 static void branches_tell_the_share_of_active_lanes(void **state)
@@ -464,6 +502,7 @@ int main(void)
         cmocka_unit_test(an_architecture_alone_has_no_waves_and_no_limits),
         cmocka_unit_test(a_manifest_that_states_no_work_still_tells_how_the_device_is_filled),
         cmocka_unit_test(accesses_are_ratios_per_request_with_their_line),
+        cmocka_unit_test(the_trace_stands_in_for_traffic_that_the_manifest_does_not_state),
         cmocka_unit_test(branches_tell_the_share_of_active_lanes),
         cmocka_unit_test(a_warp_that_is_not_full_counts_as_what_it_has),
         cmocka_unit_test(a_broadcast_is_ideal_with_one_sector),

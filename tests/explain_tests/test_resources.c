@@ -106,7 +106,7 @@ static void a_block_that_fits_nowhere_is_said_to_and_is_no_failure(void **state)
     json_t *form = resources("sm_75", 256, 32, 70000);
     check(form, 0, 0, 0, "shared_memory");
     assert_non_null(strstr(words_of(form), "does not fit on a multiprocessor of sm_75"));
-    assert_non_null(strstr(words_of(form), "at most 65536 bytes"));
+    assert_non_null(strstr(words_of(form), "at most 65536 bytes per block it fits"));
     json_decref(form);
 }
 

@@ -21,6 +21,16 @@ static struct manifest *shipped(const char *name)
     return manifest;
 }
 
+/* One that states no traffic of its own, as many do. */
+static struct manifest *silent(const char *name)
+{
+    struct manifest *manifest = shipped(name);
+    expr_destroy(manifest->traffic_global);
+    expr_destroy(manifest->traffic_shared);
+    manifest->traffic_global = manifest->traffic_shared = NULL;
+    return manifest;
+}
+
 /* A gemm that is measured at half of the peak of arithmetic and shows nothing wrong. */
 static const char gemm_base[] =
     "{'kernel':'gemm','dtype':'f32','arch':'sm_90','shape':{'M':4096,'N':4096,'K':4096},"
@@ -42,16 +52,21 @@ static const char gemm_base[] =
     "'launch_ns':1500},'median_ns':5000000,'interval_ns':[4990000,5010000],"
     "'measured_on':'NVIDIA H200','notes':[]}";
 
-/* The words for the base with changes; `kernel` NULL: no manifest. */
-static char *words(const char *kernel, const char *changes)
+/* The words for the base with changes. Takes the manifest; NULL: none. */
+static char *words_with(struct manifest *manifest, const char *changes)
 {
     json_t *explanation = patched(gemm_base, changes);
-    struct manifest *manifest = kernel ? shipped(kernel) : NULL;
     char *text = explain_words(explanation, manifest);
     assert_non_null(text);
     json_decref(explanation);
     manifest_destroy(manifest);
     return text;
+}
+
+/* The same; `kernel` NULL: no manifest. */
+static char *words(const char *kernel, const char *changes)
+{
+    return words_with(kernel ? shipped(kernel) : NULL, changes);
 }
 
 /* Takes the text. Lists end with NULL. */
@@ -101,6 +116,29 @@ static void bank_conflicts_are_told_with_line_degree_and_remedy(void **state)
         LIST("Bank conflicts: the load at gemm.cu:88 is 8-way", "88 % of all passes", "padding",
             "SWIZZLE (none to xor)"),
         LIST("BM (", "VEC (", "Uncoalesced"));
+}
+
+static void without_stated_traffic_parameters_are_named_by_what_the_manifest_says_of_them(
+    void **state)
+{
+    (void)state;
+    expect(words_with(silent("gemm"),
+               "{'config':{'SWIZZLE':0},'accesses':[" SHARED_LOAD("8.0", "8.0") "]}"),
+        LIST("cures that; by the manifest's words, a matter of PAD, SWIZZLE."),
+        LIST("to xor", "BM"));
+    expect(words_with(silent("gemm"), "{'roofline':{'requested_bytes':4e9}}"),
+        LIST("; by the manifest's words, a matter of BM, BN, BK."), LIST("VEC"));
+    expect(words("gemm", "{'roofline':{'requested_bytes':4e9}}"), LIST("Threads ask"),
+        LIST("by the manifest"));
+}
+
+static void what_is_little_is_not_nothing(void **state)
+{
+    (void)state;
+    expect(words("gemm", "{'median_ns':null,'roofline':{'share':null},"
+                         "'estimate':{'ceilings_ns':{'memory_pipe':200000}},"
+                         "'accesses':[" SHARED_LOAD("8.0", "8.0") "]}"),
+        LIST("Little is lost to bank conflicts"), LIST("Nothing wasteful"));
 }
 
 static void a_broadcast_is_no_conflict(void **state)
@@ -301,8 +339,15 @@ static void a_ceiling_beside_the_work_is_told_from_the_estimate(void **state)
         LIST("By the estimate moving data from shared memory and L1 to registers takes 80 %",
             "the arithmetic needs 50 %", "TM (4 to 8)", "TN (4 to 8)"),
         LIST("onflict", "Nothing"));
-    expect(words("gemm", "{'estimate':{'ceilings_ns':{'memory_pipe':4000000}}}"),
+    expect(words("gemm", "{'traced':null,'estimate':{'ceilings_ns':{'memory_pipe':4000000}}}"),
         LIST("takes 80 %", "and so do fewer conflicts: "), LIST("Bank conflicts", "Nothing"));
+    /* Traced, and shared memory is not accessed at all. */
+    expect(words("gemm", "{'estimate':{'ceilings_ns':{'memory_pipe':4000000}}}"),
+        LIST("takes 80 %"), LIST("onflict"));
+    /* The traffic of L2 is told as repeated reads, and all that is below it is hidden by it. */
+    expect(words("gemm", "{'estimate':{'ceilings_ns':{'memory_pipe':4000000,'l2':4500000}},"
+                         "'roofline':{'requested_bytes':4e9}}"),
+        LIST("Threads ask global memory"), LIST("By the estimate moving"));
 }
 
 int main(void)
@@ -310,6 +355,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_wrong_is_not_made_up),
         cmocka_unit_test(bank_conflicts_are_told_with_line_degree_and_remedy),
+        cmocka_unit_test(
+            without_stated_traffic_parameters_are_named_by_what_the_manifest_says_of_them),
+        cmocka_unit_test(what_is_little_is_not_nothing),
         cmocka_unit_test(a_broadcast_is_no_conflict),
         cmocka_unit_test(conflicts_where_shared_memory_is_idle_are_little),
         cmocka_unit_test(no_parameter_is_named_without_a_manifest_or_when_none_bears_on_it),
