@@ -119,6 +119,7 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int sign
     worker->end.exit_status = exit_status;
     worker->end.signal = signal;
     worker->has_exited = true;
+    kill(-process->pid, SIGKILL); /* a host compiler that it waited for, say */
     uv_timer_start(&worker->deadline, on_pipe_grace_over, PIPE_GRACE_MS, 0);
     maybe_done(worker);
 }

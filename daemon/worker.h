@@ -6,6 +6,7 @@
  * is second calls on_done, once, after which the worker frees itself (ending at the exit alone
  * loses the last answer now and then). After the exit a short grace bounds the wait for a pipe that
  * some grandchild keeps open. A worker that closes its pipe and lives on is killed after a grace.
+ * Where a worker leads a process group, what it left in there is killed after its exit.
  * Nothing is called from inside worker_start or worker_send. */
 #ifndef TUNE_WORKER_H
 #define TUNE_WORKER_H

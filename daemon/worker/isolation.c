@@ -87,6 +87,7 @@ int isolate(struct tune_error *err)
     if (check_parent(err) < 0 || fix_descriptors(err) < 0)
         return -1;
     resolve_cuda_dirs();
+    setpgid(0, 0); /* what it starts is in its group, which the daemon ends after it */
     if (chdir("/") < 0)
         return tune_fail_errno(err, TUNE_EIO, "cannot enter /");
     return 0;

@@ -354,7 +354,9 @@ static void answer(const char *how, json_t *request)
         json_object_set_new(good, "files", open_files());
     if (strcmp(how, "no_id") == 0)
         json_object_del(good, "id");
-    if (strcmp(how, "grandchild") == 0)
+    if (strcmp(how, "family") == 0)
+        setpgid(0, 0); /* as tune-worker does */
+    if (strcmp(how, "grandchild") == 0 || strcmp(how, "family") == 0)
         leave_grandchild();
     json_t *wrong = json_copy(good);
     json_object_set_new(wrong, "id", json_integer(123456789));
@@ -366,7 +368,7 @@ static void answer(const char *how, json_t *request)
         put_both(json_incref(good), strcmp(how, "twice") == 0 ? json_incref(good) : NULL);
     json_decref(wrong);
     json_decref(good);
-    if (strcmp(how, "sticky") == 0 || strcmp(how, "grandchild") == 0)
+    if (strcmp(how, "sticky") == 0 || strcmp(how, "grandchild") == 0 || strcmp(how, "family") == 0)
         _exit(0);
     if (strcmp(how, "answer_exit") == 0)
         die();

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 /* One worker and what came of it. */
@@ -359,6 +360,19 @@ static void a_grandchild_that_holds_the_pipe_delays_but_does_not_block(void **st
     assert_int_equal(watched.end.exit_status, 0);
 }
 
+/* A compiler that a killed worker waited for would go on and on. */
+static void what_a_worker_started_ends_with_it(void **state)
+{
+    (void)state;
+    int status = 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    run_one("family");
+    int grandchild = noted_number("grandchild ");
+    assert_int_equal(waitpid(grandchild, &status, 0), grandchild);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
 static void one_that_closes_its_pipe_and_lives_on_is_killed(void **state)
 {
     (void)state;
@@ -487,6 +501,7 @@ int main(void)
         TEST(a_request_after_stop_goes_nowhere),
         TEST(a_worker_can_be_stopped_before_its_hello),
         TEST(a_grandchild_that_holds_the_pipe_delays_but_does_not_block),
+        TEST(what_a_worker_started_ends_with_it),
         TEST(one_that_closes_its_pipe_and_lives_on_is_killed),
         TEST(memory_above_the_limit_is_the_end),
         TEST(memory_below_the_limit_is_left_alone),
