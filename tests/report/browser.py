@@ -305,6 +305,31 @@ class Picking(Page):
         times = [ns or math.inf for ns in rows["median_ns"]]
         self.assertEqual(times.index(min(times)) + 1, int(after))
 
+    def test_shares_that_count_twice_are_said_to(self):
+        model = fixtures.report(fixtures.group(count=60, sizes=[(512, 512, 512)]))
+        self.show(model)
+        self.see("importance")
+        self.assertNotIn("more than 100", self.text("#importance .say"))
+        for entry in model["groups"][0]["importance"]:
+            entry["shares"] = [0.5, 0.4, 0.3] + entry["shares"][3:]
+            entry["rest"] = 0
+        self.show(model)
+        self.see("importance")
+        self.assertIn("more than 100", self.text("#importance .say"))
+
+    def test_times_that_are_all_equal_are_a_bar_that_is_seen(self):
+        model = fixtures.report(fixtures.group(count=60, sizes=[(512, 512, 512)]))
+        rows = model["groups"][0]["rows"]
+        for name in ["median_ns", "lo_ns", "hi_ns"]:
+            rows[name] = [ns and 20000 for ns in rows[name]]
+        self.show(model)
+        self.see("distribution")
+        width = """const chart = echarts.getInstanceByDom(document.querySelector(
+            '#distribution .chart')); const bar = chart.getOption().series[0].data;
+            return chart.convertToPixel({xAxisIndex: 0}, bar[1][0]) -
+                chart.convertToPixel({xAxisIndex: 0}, bar[0][0]);"""
+        self.assertGreater(self.browser.run(width), 3)
+
     def test_a_configuration_is_drawn_by_the_row_that_stands_though_others_came_later(self):
         model = fixtures.report(fixtures.group(count=60, sizes=[(512, 512, 512)]))
         rows, best = model["groups"][0]["rows"], model["groups"][0]["shapes"][0]["best"]

@@ -602,7 +602,7 @@ function drawDistribution(view) {
     }
     const logs = Float64Array.from(view.ok, (row) => Math.log10(view.value(row))).sort();
     const low = logs[0];
-    const width = Math.max(logs[logs.length - 1] - low, 1e-6);
+    const width = Math.max(logs[logs.length - 1] - low, 0.002); // equal times are a bar too
     const count = Math.min(Math.max(Math.round(Math.sqrt(logs.length)), 8), 60);
     const bins = new Array(count).fill(0);
     logs.forEach((at) => bins[Math.min(Math.floor(((at - low) / width) * count), count - 1)]++);

@@ -73,8 +73,18 @@ function drawImportance(view) {
                 plural(known.rows, 'measurement') +
                 '. "rest": what no parameter explains alone, ' +
                 'that is, combinations of parameters, and noise.',
-        ],
+        ].concat(sharesWords(known)),
     };
+}
+
+// What was measured is seldom a full grid: constraints and the search tie parameters together.
+function sharesWords(known) {
+    return known.shares.reduce((sum, share) => sum + share, 0) > 1.01
+        ? [
+              'The shares add up to more than 100 %: parameters changed together here, and what ' +
+                  'they explain together counts for each.',
+          ]
+        : [];
 }
 
 /* --- 6: convergence ------------------------------------------------------------------------ */
@@ -218,7 +228,7 @@ function drawOutcomes(view) {
     const total = sorted.reduce((sum, entry) => sum + entry[1], 0);
     const table = () => ({
         caption: 'Outcomes',
-        head: ['Outcome', '#Evaluations'],
+        head: ['Outcome', '#Measurements'],
         rows: sorted.map(([name, count]) => [name, countText(count)]),
     });
     return {
@@ -229,8 +239,8 @@ function drawOutcomes(view) {
         say: [
             countText(counts.get('ok') || 0) +
                 ' of ' +
-                plural(total, 'evaluation') +
-                ' gave a time.',
+                plural(total, 'measurement') +
+                ' gave a time; those that confirm the best count too.',
         ],
     };
 }
@@ -240,7 +250,7 @@ function outcomeOption(sorted, total) {
     return {
         grid: grid({top: 8, right: 96}),
         tooltip: tooltip((at) => makeTip(at.name, [text(at)])),
-        xAxis: Object.assign(axis('value', 'evaluations'), {minInterval: 1}),
+        xAxis: Object.assign(axis('value', 'measurements'), {minInterval: 1}),
         yAxis: Object.assign(axis('category'), {
             data: sorted.map((entry) => entry[0]),
             inverse: true,
@@ -531,7 +541,7 @@ function showHeadline(view) {
     const failed = from.rows - from.ok;
     tiles.push(
         tile(
-            'Evaluations',
+            'Measurements',
             countText(from.rows),
             failed > 0 ? countText(failed) + ' without a time' : 'all with a time',
         ),
