@@ -162,8 +162,8 @@ def one_row():
     at = made["rows"]["median_ns"].index(made["rows"]["median_ns"][-1])
     config = made["rows"]["config"][at]
     made["rows"] = {name: [column[at]] for name, column in made["rows"].items()}
-    made["rows"].update(config=[0], lo_ns=[None], hi_ns=[None], requested_bytes=[None], run=[0],
-                        registers=[None], spill_bytes=[None], shared_bytes=[None])
+    made["rows"].update(config=[0], stands=[1], lo_ns=[None], hi_ns=[None],
+                        requested_bytes=[None], run=[0], registers=[None], spill_bytes=[None], shared_bytes=[None])
     made.update(configs=[made["configs"][config][:1]], params=made["params"][:1], importance=[],
                 limits=None, summary=None)
     made["params"][0].update(meaning=None, names={})
