@@ -311,10 +311,15 @@ static json_t *trace_request(const struct explaining *explaining)
     json_t *widths = explaining->cubin != NULL
                          ? explain_widths(explaining->cubin, explaining->cubin_bytes)
                          : json_array();
-    json_t *request = json_pack("{s:s, s:o, s:o, s:O, s:O, s:o, s:i, s:i}", "op", "trace",
-        "compile", image_compile_json(&source, explaining->defines, explaining->entries), "harness",
+    const struct question *question = &explaining->inquiry.question;
+    const struct manifest *manifest = explaining->plugin->manifest;
+    json_t *request = json_pack("{s:s, s:o, s:o, s:O, s:O, s:o, s:i, s:i, s:s?, s:{s:s, s:s, s:o}}",
+        "op", "trace", "compile",
+        image_compile_json(&source, explaining->defines, explaining->entries), "harness",
         image_compile_json(harness, none, none), "buffers", explaining->buffers, "launches",
-        explaining->launches, "widths", widths, "seed", TRACE_SEED, "blocks", TRACE_BLOCKS);
+        explaining->launches, "widths", widths, "seed", TRACE_SEED, "blocks", TRACE_BLOCKS, "hooks",
+        explaining->plugin->hooks, "call", "kernel", manifest->name, "dtype", question->dtype,
+        "dims", manifest_shape_to_json(manifest, question->dims));
     json_decref(none);
     return request;
 }

@@ -5,7 +5,7 @@
  *     const struct tune_plugin tune_plugin = { TUNE_PLUGIN_ABI, sizeof(struct tune_plugin), fill,
  * NULL };
  *
- * and is loaded by the bench worker only, never by the daemon: a hook that crashes costs that
+ * and is loaded by workers that run kernels, never by the daemon: a hook that crashes costs that
  * worker. The version is read before anything is called; a library of another version is refused.
  * `bytes` lets later versions add members at the end: those past it count as NULL.
  *

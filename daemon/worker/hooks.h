@@ -1,4 +1,4 @@
-/* Optional hooks of a plugin (plugins/tune_plugin.h), loaded by the bench role only. */
+/* Optional hooks of a plugin (plugins/tune_plugin.h), loaded by the roles bench and trace only. */
 #ifndef TUNE_WORKER_HOOKS_H
 #define TUNE_WORKER_HOOKS_H
 

@@ -76,7 +76,7 @@
  * {"id","op":"trace","compile":{the fields of a compile request but id, op and arch},
  *  "harness":{the same, of kernels_src/harness.cu},"buffers":[plan_buffers],
  *  "launches":[plan_launches],"widths":[...] (tests/emulator/trace.h),"seed":N,"blocks":N,
- *  "deadline_ms":N (for all of it; 30,000)}
+ *  "hooks":PATH|null,"call":{as of setup},"deadline_ms":N (for all of it; 30,000)}
  *   Runs some blocks of the kernel on the emulator and tells what they access. One request per
  *   process.
  *   -> {"id","ok":true,"launches":[tests/emulator/trace.h],"trace_ms"}

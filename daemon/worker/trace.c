@@ -9,6 +9,7 @@
 #include "compile.h"
 #include "gpu.h"
 #include "harness.h"
+#include "hooks.h"
 #include "launch.h"
 #include "pipe.h"
 #include "watchdog.h"
@@ -33,6 +34,7 @@ struct trace {
     struct gpu gpu;
     struct trace_api api;
     struct harness harness;
+    struct hooks hooks;
     struct buffer_list buffers;
     struct program program;
     char log[1024]; /* what the compiler said where it failed */
@@ -97,6 +99,10 @@ static int fill(struct trace *trace, uint64_t seed, struct verdict *verdict)
         const struct buffer *buffer = &trace->buffers.items[i];
         if (buffer->bytes == 0 || (buffer->role != KIND_IN && buffer->role != KIND_INOUT))
             continue;
+        if (hooks_fill(&trace->hooks, &trace->gpu, buffer, seed, verdict))
+            continue;
+        if (verdict->outcome)
+            return -1;
         struct buffer piece = *buffer;
         if (piece.bytes > FILL_BYTES) {
             piece.bytes = FILL_BYTES;
@@ -228,6 +234,7 @@ static int prepare(struct trace *trace, const json_t *request, const json_t *har
         return -1;
     if (harness_load(&trace->harness, &trace->gpu,
             json_string_value(json_object_get(harness, "image")), &verdict) < 0 ||
+        hooks_load(&trace->hooks, request, &verdict) < 0 ||
         allocate(trace, json_object_get(request, "buffers"), &verdict) < 0 ||
         fill(trace, (uint64_t)seed, &verdict) < 0 ||
         program_load(&trace->program, &trace->gpu,

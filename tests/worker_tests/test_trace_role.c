@@ -172,6 +172,35 @@ static void inputs_are_random_repeat_after_a_piece_and_outputs_are_zero(void **s
     json_decref(traced(request_of(filled_source, (4 << 20) + 100)));
 }
 
+/* Faults where an input is not what its hook makes of it. */
+static const char hooked_source[] =
+    "extern \"C\" __global__ void k(const float *a, float *c, int n)\n"
+    "{\n"
+    "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    if (i < n && a[i] != 0.5f)\n"
+    "        ((volatile float *)nullptr)[1] = 1;\n"
+    "}\n";
+
+static void hooks_fill_the_inputs_that_they_know(void **state)
+{
+    (void)state;
+    json_t *request = request_of(hooked_source, 1000);
+    json_object_set_new(request, "hooks", json_string(TUNE_HOOKS_GOOD));
+    json_object_set_new(request, "call",
+        json_pack("{s:s, s:s, s:{s:i}}", "kernel", "k", "dtype", "f32", "dims", "N", 1000));
+    json_decref(traced(request));
+}
+
+static void a_hook_that_fails_is_named(void **state)
+{
+    (void)state;
+    json_t *request = request_of(copy_source, 1000);
+    json_object_set_new(request, "hooks", json_string(TUNE_HOOKS_GOOD));
+    json_object_set_new(request, "call",
+        json_pack("{s:s, s:s, s:{s:i}}", "kernel", "other", "dtype", "f32", "dims", "N", 1000));
+    assert_fails(request, "fill hook failed with 2 for buffer a");
+}
+
 /* 2 x 64 GiB, of which nothing is touched but what the inputs hold. */
 static void buffers_larger_than_this_machines_memory_are_no_trouble(void **state)
 {
@@ -323,6 +352,8 @@ int main(void)
         cmocka_unit_test(accesses_are_told_by_line_of_some_blocks),
         cmocka_unit_test(clears_and_repeats_of_the_plan_are_carried_out),
         cmocka_unit_test(inputs_are_random_repeat_after_a_piece_and_outputs_are_zero),
+        cmocka_unit_test(hooks_fill_the_inputs_that_they_know),
+        cmocka_unit_test(a_hook_that_fails_is_named),
         cmocka_unit_test(buffers_larger_than_this_machines_memory_are_no_trouble),
         cmocka_unit_test(a_block_may_have_the_shared_memory_of_the_largest_gpu),
         cmocka_unit_test(only_the_given_folder_counts),
