@@ -176,8 +176,8 @@ static void say_traffic_moves(const struct story *story, const char *const *word
 
 static void tell_sectors(const struct story *story)
 {
-    static const char *const layouts[] = {
-        "stride", "layout", "coalesc", "align", "between lanes", "staged in", NULL};
+    static const char *const strides[] = {"stride", "layout", "coalesc", NULL};
+    static const char *const beginnings[] = {"shift", "offset", "align", "pad", NULL};
     const struct weighed *weighed = &story->weighed;
     const json_t *worst = explain_worst(story->explanation, CAUSE_SECTORS);
     double sectors = explain_number(worst, "sectors_per_request");
@@ -188,10 +188,11 @@ static void tell_sectors(const struct story *story)
         story->text, " touches %.3g sectors per request where %.3g would do, and ", sectors, ideal);
     say_percent(story->text, weighed->wasted_sectors / weighed->sectors);
     fputs(" of all sectors carry what the request does not ask for", story->text);
-    fputs(sectors - ideal <= 1.01 ? "; rows that begin at a multiple of 32 bytes cure that"
-                                  : "; neighbouring lanes should ask for neighbouring addresses",
+    bool is_shifted = sectors - ideal <= 1.01;
+    fputs(is_shifted ? "; rows that begin at a multiple of 32 bytes cure that"
+                     : "; neighbouring lanes should ask for neighbouring addresses",
         story->text);
-    say_traffic_moves(story, layouts);
+    say_traffic_moves(story, is_shifted ? beginnings : strides);
 }
 
 static void tell_traffic(const struct story *story)
