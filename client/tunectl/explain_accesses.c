@@ -59,11 +59,22 @@ static void add_place(struct table *table, const json_t *item)
     table_addf(table, "%s:%.0f", text_of(item, "file"), number_of(item, "line"));
 }
 
+/* Bytes of the first `columns` characters of UTF-8. */
+static int bytes_within(const char *text, int columns)
+{
+    int count = 0;
+    for (; text[count] != '\0'; count++)
+        if (((unsigned char)text[count] & 0xC0) != 0x80 && columns-- == 0)
+            break;
+    return count;
+}
+
 /* The text of a line, cut to what the terminal has left. */
 static void add_source(struct table *table, const json_t *item)
 {
     int room = text_columns() - TABLE_COLUMNS;
-    table_addf(table, "%.*s", room > SOURCE_MIN ? room : SOURCE_MIN, text_of(item, "text"));
+    const char *text = text_of(item, "text");
+    table_addf(table, "%.*s", bytes_within(text, room > SOURCE_MIN ? room : SOURCE_MIN), text);
 }
 
 static void add_access(struct table *table, const json_t *access, const struct weighed *weighed)

@@ -190,6 +190,14 @@ class Explain(unittest.TestCase):
             self.assertNotIn("\x1b", result.stdout)
             self.assertNotIn("\u009b", result.stdout)
 
+    def test_a_line_of_the_source_is_cut_between_characters(self):
+        foreign = copy.deepcopy(EXPLANATION)
+        for text in ("x" + "\u00e4" * 100, "\u6570" * 100):
+            foreign["accesses"][0]["text"] = foreign["branches"][0]["text"] = text
+            result, _ = explain(foreign)  # fails to decode where a character is cut in two
+            self.assertIn(text[:30] + "\n", result.stdout)
+            self.assertNotIn(text[:31], result.stdout)
+
     def test_the_cubin_goes_to_a_file(self):
         answer = dict(EXPLANATION, cubin=base64.b64encode(b"ELF!").decode())
         with tempfile.TemporaryDirectory() as folder:
