@@ -1,6 +1,7 @@
 #!/bin/bash
-# Makes the shipped records of the GPU of this machine: sweeps the shapes below and writes
-# OUT/ARCH-GPU.jsonl, to be kept beside this script.
+# Makes the shipped records of the GPU of this machine: measures what it reaches, sweeps the shapes
+# below and writes OUT/records.jsonl and OUT/limits.json, to be kept beside this script as
+# ARCH-GPU.jsonl and ARCH-GPU.limits.json.
 #
 #     make.sh PREFIX OUT [KERNEL...]
 #
@@ -28,6 +29,13 @@ sweep() { # kernel dtype budget; shapes on standard input
         tunectl sweep "$1" --dtype "$2" --shape "$shape" --seed 1 --budget "$3" | tail -n 12
     done
 }
+
+tunectl --json devices --measure | python3 -c '
+import json, sys
+gpu = json.load(sys.stdin)[0]["limits"]
+keys = ("device", "driver", "dram_bytes_per_s", "flops_f32", "time_unix_ms")
+json.dump([{key: gpu[key] for key in keys}], sys.stdout, indent=1)
+print()' > "$out/limits.json"
 
 for kernel in $kernels; do
     case $kernel in
