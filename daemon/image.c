@@ -92,7 +92,8 @@ int image_target(const struct compiler_info *compiler, const struct device_info 
     if (best == 0)
         return tune_fail(err, TUNE_ENOCOMPILER,
             "%s is sm_%d, older than NVRTC %s compiles for (%s): install an older CUDA toolkit",
-            device->name, sm, compiler->nvrtc, archs);
+            device->name[0] ? device->name : "the architecture asked for", sm, compiler->nvrtc,
+            archs);
     if (best / 10 == sm / 10 && (best == sm || suffix[0] == '\0')) {
         snprintf(target, 24, "sm_%d%s", best, suffix); /* code for 8.6 runs on 8.9 */
         return 0;

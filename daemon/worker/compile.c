@@ -293,6 +293,11 @@ static void describe_failure(const struct compile_job *job, const struct compile
         }
         json_decref(resources);
         tune_fail(err, TUNE_EINVAL, "%s", compiler->api.nvrtcGetErrorString(result));
+    } else if (memmem(error, length, "__nv_nvrtc_builtin", 18)) {
+        tune_fail(err, TUNE_EINVAL,
+            "%.*s: a parameter's macro replaces a name of NVRTC's own header; give that parameter "
+            "another name (T, say, is taken)",
+            (int)length, error);
     } else if (memmem(error, length, "not open source file", 20) && !compiler->include[0]) {
         tune_fail(err, TUNE_EINVAL,
             "%.*s; no toolkit headers were found: install nvidia-cuda-toolkit or the Python wheel "

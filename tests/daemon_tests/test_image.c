@@ -7,14 +7,20 @@
 
 /* --- targets ---------------------------------------------------------------------------------- */
 
-static int target_of(
-    int sm, const char *suffix, char target[24], bool *is_ptx, struct tune_error *err)
+static int target_of_device(struct device_info *device, int sm, const char *suffix, char target[24],
+    bool *is_ptx, struct tune_error *err)
 {
     static const struct compiler_info compiler = {
         .is_known = true, .nvrtc = "13.0", .arch_count = 5, .archs = {75, 80, 86, 90, 100}};
+    device->attributes[DEVICE_sm] = sm;
+    return image_target(&compiler, device, suffix, target, is_ptx, err);
+}
+
+static int target_of(
+    int sm, const char *suffix, char target[24], bool *is_ptx, struct tune_error *err)
+{
     struct device_info device = {.name = "GPU"};
-    device.attributes[DEVICE_sm] = sm;
-    return image_target(&compiler, &device, suffix, target, is_ptx, err);
+    return target_of_device(&device, sm, suffix, target, is_ptx, err);
 }
 
 static void a_device_gets_code_that_it_can_run(void **state)
@@ -48,6 +54,10 @@ static void a_device_without_code_is_told_both_sides(void **state)
     assert_int_equal(err.code, TUNE_ENOCOMPILER);
     assert_non_null(strstr(err.text, "sm_70"));
     assert_non_null(strstr(err.text, "75 80 86 90 100"));
+    struct device_info nameless = {.name = ""}; /* of an architecture alone */
+    err = (struct tune_error){0};
+    assert_int_equal(target_of_device(&nameless, 70, "", target, &is_ptx, &err), -1);
+    assert_non_null(strstr(err.text, "the architecture asked for is sm_70"));
     static const int others[] = {89, 103, 120}; /* code of an "a" target runs nowhere else */
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(target_of(others[i], "a", target, &is_ptx, NULL), -1);

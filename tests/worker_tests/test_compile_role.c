@@ -157,6 +157,15 @@ static void text_that_is_no_macro_is_refused_before_the_compiler(void **state)
     }
 }
 
+/* A parameter of a manifest becomes such a macro. */
+static void a_macro_that_breaks_the_compilers_own_header_is_told_as_such(void **state)
+{
+    (void)state;
+    json_t *answer = compile(KERNEL, "-DT=16", "a");
+    assert_true(has_text(answer, "error", "give that parameter another name"));
+    json_decref(answer);
+}
+
 static void an_architecture_out_of_range_says_which_are_known(void **state)
 {
     (void)state;
@@ -275,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_header_in_memory_is_used_and_a_missing_one_named),
         cmocka_unit_test(a_decoy_header_in_the_working_folder_is_not_found),
         cmocka_unit_test(text_that_is_no_macro_is_refused_before_the_compiler),
+        cmocka_unit_test(a_macro_that_breaks_the_compilers_own_header_is_told_as_such),
         cmocka_unit_test(an_architecture_out_of_range_says_which_are_known),
         cmocka_unit_test(a_failed_static_assert_is_told_apart),
         cmocka_unit_test(a_huge_log_is_cut_and_keeps_its_first_error),
