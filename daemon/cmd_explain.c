@@ -292,13 +292,32 @@ static void note_untraced(struct explaining *explaining, const char *why)
     note(explaining, "accesses and branches are not known: %s", why);
 }
 
+static void note_cut(struct explaining *explaining, const json_t *launches)
+{
+    size_t i;
+    json_t *launch;
+    json_array_foreach ((json_t *)launches, i, launch) {
+        const char *entry = json_string_value(json_object_get(launch, "entry"));
+        if (!json_is_true(json_object_get(launch, "is_cut")))
+            continue;
+        note(explaining,
+            "%.100s takes the emulator too long: its accesses and branches are those of its "
+            "beginning, and how many bytes it asks for is not known; a smaller shape tells "
+            "more",
+            entry ? entry : "a launch");
+        return;
+    }
+}
+
 static void on_traced(const json_t *launches, const char *why, void *context)
 {
     struct explaining *explaining = context;
-    if (launches == NULL)
+    if (launches == NULL) {
         note_untraced(explaining, why);
-    else
+    } else {
+        note_cut(explaining, launches);
         explaining->trace = json_incref((json_t *)launches);
+    }
     ask_limits(explaining);
 }
 

@@ -238,6 +238,15 @@ static json_t *traced_json(const json_t *trace)
         json_object_get(first, "blocks"));
 }
 
+/* Bytes of one that was left before its end would be too few. */
+static bool has_cut(const json_t *trace)
+{
+    for (size_t i = 0; i < json_array_size(trace); i++)
+        if (json_is_true(json_object_get(json_array_get(trace, i), "is_cut")))
+            return true;
+    return false;
+}
+
 void explain_traced(struct explained *explained, json_t *form)
 {
     const struct explain_facts *facts = explained->facts;
@@ -246,9 +255,9 @@ void explain_traced(struct explained *explained, json_t *form)
     bool has_room = rows[0].rows != NULL && rows[1].rows != NULL;
     for (size_t i = 0; has_room && i < json_array_size(trace); i++)
         add_launch(explained, i, json_array_get(trace, i), rows);
-    explained->traffic.is_known = has_room && json_array_size(trace) > 0;
+    bool is_traced = has_room && json_array_size(trace) > 0;
+    explained->traffic.is_known = is_traced && !has_cut(trace);
     json_object_set_new(form, "accesses", list_of(&rows[0], facts, false));
     json_object_set_new(form, "branches", list_of(&rows[1], facts, true));
-    json_object_set_new(
-        form, "traced", explained->traffic.is_known ? traced_json(trace) : json_null());
+    json_object_set_new(form, "traced", is_traced ? traced_json(trace) : json_null());
 }

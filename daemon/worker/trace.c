@@ -21,7 +21,9 @@
 #include <unistd.h>
 
 #define TRACE_LIMIT_MS 30000
-#define TRACE_BLOCKS 64 /* of a launch, where the request does not say */
+#define TRACE_ACCESSES ((json_int_t)20000000) /* of all launches, about */
+#define TIME_SHARE 0.7                        /* of what the compilers leave */
+#define TRACE_BLOCKS 64                       /* of a launch, where the request does not say */
 /* So much of an input is made of random numbers; the rest repeats it, up to a limit beyond which
  * the sampled blocks read zeros. Filling gigabytes would take longer than the trace. */
 #define FILL_BYTES ((uint64_t)4 << 20)
@@ -37,6 +39,7 @@ struct trace {
     struct hooks hooks;
     struct buffer_list buffers;
     struct program program;
+    double end_ms;  /* when the deadline is */
     char log[1024]; /* what the compiler said where it failed */
 };
 
@@ -180,11 +183,29 @@ static const char *hint_of(const struct verdict *verdict)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
+static json_int_t count_launches(const json_t *launches)
+{
+    size_t i;
+    json_t *launch;
+    json_int_t count = 0;
+    json_array_foreach ((json_t *)launches, i, launch) {
+        const json_t *repeat = json_object_get(launch, "repeat");
+        if (json_object_get(launch, "entry") != NULL)
+            count += json_is_integer(repeat) ? json_integer_value(repeat) : 1;
+    }
+    return count > 1 ? count : 1;
+}
+
+/* The launches share what may be done within the deadline, most of it: words cost time too. */
 static int begin(struct trace *trace, const json_t *request, struct tune_error *err)
 {
     const json_t *blocks = json_object_get(request, "blocks");
-    json_t *options = json_pack("{s:I, s:O?}", "blocks",
-        json_is_integer(blocks) ? json_integer_value(blocks) : TRACE_BLOCKS, "widths",
+    json_int_t launches = count_launches(json_object_get(request, "launches"));
+    double left_ms = trace->end_ms - now_ms();
+    json_t *options = json_pack("{s:I, s:I, s:I, s:f, s:O?}", "blocks",
+        json_is_integer(blocks) ? json_integer_value(blocks) : TRACE_BLOCKS, "accesses",
+        TRACE_ACCESSES / launches > 0 ? TRACE_ACCESSES / launches : (json_int_t)1, "launches",
+        launches, "ms", left_ms > 1 ? left_ms * TIME_SHARE : 1, "widths",
         json_object_get(request, "widths"));
     char *text = json_dumps(options, JSON_COMPACT);
     unsigned result = trace->api.tuneTraceBegin(text);
@@ -311,6 +332,7 @@ int trace_role(struct channel *channel, struct libraries *libraries)
         return err.code == TUNE_OK ? 0 : 1;
     int64_t deadline_ms = TRACE_LIMIT_MS;
     proto_int_opt(request, "deadline_ms", 1, INT32_MAX, &deadline_ms, NULL);
+    trace.end_ms = now_ms() + (double)deadline_ms;
     watchdog_arm(&trace.watchdog, (double)deadline_ms, "running it on the emulator");
     json_t *answer = answer_trace(&trace, request);
     watchdog_disarm(&trace.watchdog);

@@ -69,6 +69,8 @@ int __wrap_tracer_request(struct tracer *tracer, json_t *request, tracer_callbac
 int __wrap_tracer_request(struct tracer *tracer, json_t *request, tracer_callback callback,
     void *context, struct tune_error *err)
 {
+    const json_t *call = json_object_get(request, "call"); /* of hooks, if there are any */
+    assert_int_equal(json_object_size(json_object_get(call, "dims")), 2);
     is_traced = true;
     return __real_tracer_request(tracer, request, callback, context, err);
 }

@@ -548,6 +548,36 @@ static void long_loops_are_recorded_at_their_beginning_only(void **state)
            "        list[atomicAdd(list + 1000, 1)] = blockIdx.x;" AT(                             \
                10) "a[blockIdx.x % 4096 * 32 + threadIdx.x] = 1; }"
 
+/* The first warp has come to its end by then; the second launch gets what it needs. */
+static void a_launch_that_takes_too_long_is_cut(void **state)
+{
+    (void)state;
+    int n = 1 << 30;
+    struct module *module;
+    struct function *k = client_kernel_in(KERNEL "{\n"
+                                                 "b[threadIdx.x] = 1;\n"
+                                                 "if (threadIdx.x < 32) return;\n"
+                                                 "for (int i = 0; i < n; i++) b[0] += a[i % 8];\n"
+                                                 "}",
+        "k", &module);
+    void *params[] = {&buffer_a, &buffer_b, &n};
+    MUST(trace_begin("{\"ms\":1,\"launches\":2}"));
+    MUST(client_launch(k, 1, 64, 0, params));
+    n = 1;
+    MUST(client_launch(k, 1, 64, 0, params));
+    json_t *launches = end_trace();
+    const json_t *first = json_array_get(launches, 0), *second = json_array_get(launches, 1);
+    assert_true(json_is_true(json_object_get(first, "is_cut")));
+    assert_true(json_is_false(json_object_get(second, "is_cut")));
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *store = json_array_get(json_object_get(i ? second : first, "accesses"), 0);
+        assert_int_equal(json_integer_value(json_object_get(store, "requests")), i + 1);
+        assert_int_equal(json_integer_value(json_object_get(store, "lanes")), 32 * (i + 1));
+    }
+    json_decref(launches);
+    MUST(cuModuleUnload(module));
+}
+
 static void some_blocks_of_a_large_grid_run_spread_over_it(void **state)
 {
     (void)state;
@@ -709,6 +739,7 @@ int main(void)
         cmocka_unit_test(accesses_of_different_lanes_are_not_joined),
         cmocka_unit_test(two_rows_of_neighbours_on_one_line_are_joined_apart),
         cmocka_unit_test(long_loops_are_recorded_at_their_beginning_only),
+        cmocka_unit_test(a_launch_that_takes_too_long_is_cut),
         cmocka_unit_test(some_blocks_of_a_large_grid_run_spread_over_it),
         cmocka_unit_test(as_many_blocks_run_as_make_the_accesses_that_were_asked_for),
         cmocka_unit_test(a_traced_device_has_room_for_what_any_gpu_has),

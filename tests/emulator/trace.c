@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define DEFAULT_BLOCKS 64
 #define DEFAULT_ACCESSES 20000000
@@ -56,17 +57,28 @@ static bool read_widths(const struct json *list)
     return true;
 }
 
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
 static bool read_options(const char *text)
 {
     size_t position;
     struct json *json = json_read(text ? text : "{}", &position);
     double blocks = json_number(json, "blocks", DEFAULT_BLOCKS);
     double accesses = json_number(json, "accesses", DEFAULT_ACCESSES);
+    double launches = json_number(json, "launches", 1), ms = json_number(json, "ms", 0);
     bool is_read = json && json->kind == JSON_OBJECT && blocks >= 1 && blocks < 1e15 &&
-                   accesses >= 1 && accesses < 1e15 && read_widths(json_member(json, "widths"));
+                   accesses >= 1 && accesses < 1e15 && launches >= 1 && launches < 1e15 &&
+                   ms >= 0 && ms < 1e15 && read_widths(json_member(json, "widths"));
     if (is_read) {
         trace.blocks_wanted = (uint64_t)blocks;
         trace.accesses_wanted = (uint64_t)accesses;
+        trace.launches_left = (uint64_t)launches;
+        trace.end_ms = ms > 0 ? now_ms() + ms : 0;
     }
     json_free(json);
     return is_read;
@@ -126,6 +138,23 @@ EXPORTED void tuneTraceFree(char *text)
 
 /* --- a launch --------------------------------------------------------------------------------- */
 
+/* Its equal share of the time that is left, which is more when others before it took less. */
+static void share_time(void)
+{
+    double now = now_ms();
+    trace.late_ms = 0;
+    if (trace.end_ms > 0)
+        trace.late_ms = now + (trace.end_ms - now) / (double)trace.launches_left;
+    if (trace.launches_left > 1)
+        trace.launches_left--;
+}
+
+void trace_look_at_limits(void)
+{
+    if (trace.steps > TRACE_STEPS || (trace.late_ms > 0 && now_ms() > trace.late_ms))
+        trace.is_cut = true;
+}
+
 void trace_begin_launch(const struct fibre_launch *launch)
 {
     struct image_services *services = launch->loaded->image->services;
@@ -138,6 +167,7 @@ void trace_begin_launch(const struct fibre_launch *launch)
         trace_lanes_close();
         return;
     }
+    share_time();
     trace_places_open(launch->loaded);
     services->trace_access = trace_access;
     services->trace_block = trace_block;
@@ -193,7 +223,7 @@ bool trace_goes_on(uint64_t blocks_done)
 {
     if (!trace.is_on)
         return true;
-    if (trace.steps > TRACE_STEPS)
+    if (trace.is_cut)
         return false;
     uint64_t work = work_done();
     if (blocks_done == 1 && work) {

@@ -175,15 +175,23 @@ static void complete_moments(void)
     }
 }
 
+/* Where the launch was cut, only warps whose lanes have all come to their end. */
+static bool is_complete(uint32_t warp)
+{
+    uint64_t lanes = run.block->live[warp / 2] >> warp % 2 * ACCESS_LANES;
+    return !trace.is_cut || (uint32_t)lanes == 0;
+}
+
 void trace_complete(uint32_t live)
 {
     if (!trace.is_on)
         return;
-    if (!run.result->error && trace.steps <= TRACE_STEPS) {
+    if (!run.result->error) {
         for (uint32_t w = 0; w < TRACE_WARPS; w++)
-            if (trace.root[w].order)
+            if (trace.root[w].order && is_complete(w))
                 complete_warp(w);
-        complete_moments();
+        if (!trace.is_cut)
+            complete_moments();
     }
     trace_lanes_forget();
     trace.start.lanes = live;

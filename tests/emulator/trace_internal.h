@@ -16,11 +16,12 @@
 #define TRACE_TURNS_STEP 4 /* counted in fours: what is joined lies together */
 #define TRACE_REPEATS 256  /* of one place that no loop explains */
 #define TRACE_STEPS                                                                                \
-    ((uint64_t)1000000000)   /* hooks of a launch: the longest takes half a minute                 \
-                              */
-#define TRACE_PREDECESSORS 4 /* ways to a basic block that are remembered */
-#define TRACE_WIDTHS 5       /* an access alone, and 2, 4, 8 or 16 joined */
-#define TRACE_CHAINS 8       /* unfinished joined accesses of one line */
+    ((uint64_t)1000000000)      /* hooks of a launch: the longest takes half a minute              \
+                                 */
+#define TRACE_CLOCK_STEPS 65536 /* hooks from one look at the clock to the next */
+#define TRACE_PREDECESSORS 4    /* ways to a basic block that are remembered */
+#define TRACE_WIDTHS 5          /* an access alone, and 2, 4, 8 or 16 joined */
+#define TRACE_CHAINS 8          /* unfinished joined accesses of one line */
 #define TRACE_WARPS (FIBRE_BLOCK_THREADS / ACCESS_LANES)
 #define TRACE_WIDEST_BYTES 16 /* of one instruction */
 
@@ -147,7 +148,10 @@ struct trace {
     const struct fibre_launch *launch;
     uint64_t blocks_planned, blocks_run; /* of the launch */
     uint64_t steps;                      /* hooks */
-    uint64_t accesses;                   /* to global and shared memory, of single lanes */
+    double end_ms, late_ms; /* of the clock: when all launches, and this one, must end; 0: never */
+    uint64_t launches_left; /* that are still to come, this one among them */
+    bool is_cut;            /* the launch was left before its end */
+    uint64_t accesses;      /* to global and shared memory, of single lanes */
     uint64_t interval;
     uint32_t turn_limit;
     struct trace_moment start;                                /* all that began the interval */
@@ -157,6 +161,9 @@ struct trace {
 };
 
 extern struct trace trace;
+
+/* Whether the launch has done as much as it may, or its time is over, shows in `trace.is_cut`. */
+void trace_look_at_limits(void);
 
 static inline uint64_t trace_mix(uint64_t hash, uint64_t value)
 {

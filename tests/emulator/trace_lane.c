@@ -84,6 +84,7 @@ bool trace_lanes_open(void)
     table.moments = calloc(BUCKETS, sizeof(void *));
     trace.turn_limit = TRACE_TURNS;
     trace.steps = 0;
+    trace.is_cut = false;
     if (!table.lanes || !table.groups || !table.moments)
         return false;
     trace_lanes_forget();
@@ -334,7 +335,9 @@ static struct trace_group *join_group(struct trace_lane *lane, struct trace_site
 
 static inline struct trace_lane *running_lane(void)
 {
-    if (++trace.steps > TRACE_STEPS)
+    if (++trace.steps % TRACE_CLOCK_STEPS == 0)
+        trace_look_at_limits();
+    if (trace.is_cut)
         end_launch();
     return &table.lanes[run.block->first_fibre + run.thread];
 }

@@ -225,9 +225,9 @@ static void write_launch(FILE *out)
     write_text(out, launch->kernel->image->name);
     fprintf(out,
         ",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"blocks\":%" PRIu64
-        ",\"blocks_traced\":%" PRIu64 ",\"accesses\":[",
+        ",\"blocks_traced\":%" PRIu64 ",\"is_cut\":%s,\"accesses\":[",
         grid[0], grid[1], grid[2], block[0], block[1], block[2],
-        (uint64_t)grid[0] * grid[1] * grid[2], trace.blocks_run);
+        (uint64_t)grid[0] * grid[1] * grid[2], trace.blocks_run, trace.is_cut ? "true" : "false");
     write_lines(out, false);
     fputs("],\"branches\":[", out);
     write_lines(out, true);

@@ -270,6 +270,21 @@ static json_t *traced(const char *config, const char *trace)
     return explained(&given);
 }
 
+static void bytes_of_a_launch_that_was_cut_are_not_known(void **state)
+{
+    (void)state;
+    struct given given;
+    give(&given, NAIVE);
+    json_t *trace = keep(&given, TRACE);
+    json_object_set_new(json_array_get(trace, 0), "is_cut", json_true());
+    given.facts.trace = trace;
+    json_t *json = explained(&given);
+    assert_true(is_null(part(json, "roofline"), "requested_bytes"));
+    assert_false(is_null(json, "traced"));
+    assert_true(json_array_size(part(json, "accesses")) > 0);
+    json_decref(json);
+}
+
 static void accesses_are_ratios_per_request_with_their_line(void **state)
 {
     (void)state;
@@ -501,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_block_that_does_not_fit_is_an_error),
         cmocka_unit_test(an_architecture_alone_has_no_waves_and_no_limits),
         cmocka_unit_test(a_manifest_that_states_no_work_still_tells_how_the_device_is_filled),
+        cmocka_unit_test(bytes_of_a_launch_that_was_cut_are_not_known),
         cmocka_unit_test(accesses_are_ratios_per_request_with_their_line),
         cmocka_unit_test(the_trace_stands_in_for_traffic_that_the_manifest_does_not_state),
         cmocka_unit_test(branches_tell_the_share_of_active_lanes),

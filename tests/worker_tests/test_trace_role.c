@@ -318,19 +318,35 @@ static void a_request_in_part_is_refused_with_what_it_lacks(void **state)
     assert_fails(request, "trace");
 }
 
-/* Each block is allowed some hundred million accesses; the deadline comes first. */
-static void a_kernel_without_end_is_ended_by_the_watchdog_with_an_answer(void **state)
+static void a_kernel_without_end_is_cut_before_the_deadline(void **state)
 {
     (void)state;
     json_t *request =
         request_of("extern \"C\" __global__ void k(volatile float *a, float *c, int n)"
                    "\n{ for (;;) a[0] = a[1] + c[1]; }\n",
             N);
+    json_object_set_new(request, "deadline_ms", json_integer(10000));
+    json_t *answer = traced(request);
+    assert_true(json_is_true(json_object_get(launch_at(answer, 0), "is_cut")));
+    json_decref(answer);
+}
+
+/* Two to the power of 30 templates. */
+static void a_compile_without_end_is_ended_by_the_watchdog_with_an_answer(void **state)
+{
+    (void)state;
+    json_t *request = request_of(
+        "template <int A, int B> struct f { enum { v = f<A - 1, B * 2>::v + f<A - 1, B * 2 + 1>::v "
+        "}; };\n"
+        "template <int B> struct f<0, B> { enum { v = B & 1 }; };\n"
+        "extern \"C\" __global__ void k(float *a, float *c, int n) { c[0] = f<30, 0>::v; }\n",
+        N);
     json_object_set_new(request, "deadline_ms", json_integer(1000));
     json_t *answer = trace(request);
     assert_true(json_is_false(json_object_get(answer, "ok")));
     assert_true(has_text(answer, "error", "did not end within 1000 ms"));
     json_decref(answer);
+    kill(-worker.pid, SIGKILL); /* as the daemon does: the compiler goes on */
     int status = worker_end(&worker);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
@@ -364,7 +380,8 @@ int main(void)
         cmocka_unit_test(a_fault_is_told_with_its_place),
         cmocka_unit_test(clusters_are_refused_with_a_sentence),
         cmocka_unit_test(a_request_in_part_is_refused_with_what_it_lacks),
-        cmocka_unit_test(a_kernel_without_end_is_ended_by_the_watchdog_with_an_answer),
+        cmocka_unit_test(a_kernel_without_end_is_cut_before_the_deadline),
+        cmocka_unit_test(a_compile_without_end_is_ended_by_the_watchdog_with_an_answer),
     };
     use_emulator(true);
     if (!has_compiler()) {
