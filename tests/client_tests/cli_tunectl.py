@@ -410,13 +410,15 @@ class Watch(unittest.TestCase):
             def after():
                 connection.notify("progress", dict(progress(1)[1], job="j-1"))
                 connection.notify("done", {"job": "j-1", "state": "done", "results": []})
-                got.extend(connection.sock.recv(100) for _ in range(1))
+                got.append(connection.sock.recv(100))
+                has_read.set()
                 connection.sock.shutdown(2)
             return {"_after": after}
-        got = []
+        got, has_read = [], threading.Event()
         with FakeDaemon({"watch": watch}) as daemon:
             result = subprocess.run(["sh", "-c", 'exec "$0" --socket "$1" watch >&-', TUNECTL,
                                      daemon.path], stderr=subprocess.PIPE, timeout=60)
+            self.assertTrue(has_read.wait(60))
         self.assertEqual(got, [b""])
         self.assertEqual(result.returncode, 1)
 
