@@ -408,18 +408,21 @@ class Watch(unittest.TestCase):
     def test_with_a_closed_standard_output_nothing_printed_goes_to_the_daemon(self):
         def watch(connection, _params):
             def after():
-                connection.notify("progress", dict(progress(1)[1], job="j-1"))
-                connection.notify("done", {"job": "j-1", "state": "done", "results": []})
-                got.append(connection.sock.recv(100))
+                try:  # it leaves as soon as it cannot print, perhaps before the second of these
+                    connection.notify("progress", dict(progress(1)[1], job="j-1"))
+                    connection.notify("done", {"job": "j-1", "state": "done", "results": []})
+                    got.append(connection.sock.recv(100))
+                    connection.sock.shutdown(2)
+                except OSError:
+                    got.append(b"")
                 has_read.set()
-                connection.sock.shutdown(2)
             return {"_after": after}
         got, has_read = [], threading.Event()
         with FakeDaemon({"watch": watch}) as daemon:
             result = subprocess.run(["sh", "-c", 'exec "$0" --socket "$1" watch >&-', TUNECTL,
                                      daemon.path], stderr=subprocess.PIPE, timeout=60)
             self.assertTrue(has_read.wait(60))
-        self.assertEqual(got, [b""])
+        self.assertEqual(set(got), {b""})
         self.assertEqual(result.returncode, 1)
 
     def test_watching_all_with_json_is_one_array_when_it_ends(self):
