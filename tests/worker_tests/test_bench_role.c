@@ -112,7 +112,7 @@ static json_t *bench_request(const json_t *compiled)
     json_t *request = json_pack("{ss,si,ss,so,s[o],ss,ss,sb,si,si,si,sn}", "op", "bench", "session",
         SESSION, "image", text_of(compiled, "image"), "buffers", buffers(), "launches",
         launch("k", "c", "s", 128, 0), "mode", "cold", "method", "event", "verify", 1,
-        "deadline_ms", 1000, "sample_budget_ms", 200, "max_samples", 20, "stop_above_ns");
+        "deadline_ms", 1000, "sample_budget_ms", 5000, "max_samples", 20, "stop_above_ns");
     json_object_set(request, "names", json_object_get(compiled, "names"));
     return request;
 }
