@@ -296,6 +296,15 @@ const char *args_value(const struct args *args, const char *name)
     return args_each(args, name, &cursor);
 }
 
+void args_pass(const struct args *args, const char *const *names, json_t *request)
+{
+    for (; *names != NULL; names++) {
+        const char *value = args_value(args, *names);
+        if (value != NULL)
+            json_object_set_new(request, *names + strlen("--"), json_string(value));
+    }
+}
+
 bool args_has(const struct args *args, const char *name)
 {
     for (size_t i = 0; i < args->option_count; i++) {

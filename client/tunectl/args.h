@@ -48,6 +48,9 @@ bool args_has(const struct args *args, const char *name);
 const char *args_value(const struct args *args, const char *name); /* NULL when not given */
 /* Each value of a repeatable option; *cursor starts at 0. NULL at the end. */
 const char *args_each(const struct args *args, const char *name, size_t *cursor);
+/* Those given of the NULL-ended list go into the object under the same names, as strings: --dtype
+ * as "dtype". */
+void args_pass(const struct args *args, const char *const *names, json_t *request);
 
 /* The name in a NULL-ended list that is nearest to what was typed, or NULL if none is near. */
 const char *nearest_name(const char *typed, const char *const *names);

@@ -257,15 +257,13 @@ static int parse_moment(const char *text, int64_t *unix_ms, struct tune_error *e
 
 static json_t *refuse_request(const struct args *args, struct tune_error *err)
 {
-    static const char *const names[] = {"--host", "--uuid", "--run", "--kernel"};
+    static const char *const names[] = {"--host", "--uuid", "--run", "--kernel", NULL};
     const char *before = args_value(args, "--before");
     int64_t before_ms = 0;
     if (before != NULL && parse_moment(before, &before_ms, err))
         return NULL;
     json_t *request = json_object();
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (args_has(args, names[i]))
-            json_object_set_new(request, names[i] + 2, json_string(args_value(args, names[i])));
+    args_pass(args, names, request);
     if (before != NULL)
         json_object_set_new(request, "before_ms", json_integer(before_ms));
     if (json_object_size(request) == 0) {

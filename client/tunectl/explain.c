@@ -119,7 +119,7 @@ static int check_kernel_options(const struct args *args, struct tune_error *err)
 /* The request for the configuration that `option` gives; without it the best known is meant. */
 static json_t *explain_request(const struct args *args, const char *option, struct tune_error *err)
 {
-    static const char *const names[] = {"--dtype", "--arch", "--gpu", "--mode"};
+    static const char *const names[] = {"--dtype", "--arch", "--gpu", "--mode", NULL};
     const char *values = args_value(args, option);
     json_t *shape, *config = NULL;
     if (parse_dims(args_value(args, "--shape"), &shape, err))
@@ -132,11 +132,7 @@ static json_t *explain_request(const struct args *args, const char *option, stru
         "trace", !args_has(args, "--no-trace"));
     if (config != NULL)
         json_object_set_new(request, "config", config);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = args_value(args, names[i]);
-        if (value != NULL)
-            json_object_set_new(request, names[i] + 2, json_string(value));
-    }
+    args_pass(args, names, request);
     if (args_has(args, "--cubin"))
         json_object_set_new(request, "cubin", json_true());
     return request;

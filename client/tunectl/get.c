@@ -15,7 +15,7 @@ static json_t *get_request(const struct args *args, struct tune_error *err)
     static const char *const modes[] = {"cold", "warm", NULL};
     static const char *const policies[] = {"cached", "nearest", "tune", "wait", NULL};
     static const char *const names[] = {
-        "--dtype", "--arch", "--gpu", "--mode", "--policy", "--session"};
+        "--dtype", "--arch", "--gpu", "--mode", "--policy", "--session", NULL};
     const char *mode = args_value(args, "--mode");
     const char *policy = args_value(args, "--policy");
     json_t *shape;
@@ -24,11 +24,7 @@ static json_t *get_request(const struct args *args, struct tune_error *err)
         parse_dims(args_value(args, "--shape"), &shape, err))
         return NULL;
     json_t *request = json_pack("{s:s, s:o}", "kernel", args->operands[0], "shape", shape);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = args_value(args, names[i]);
-        if (value != NULL)
-            json_object_set_new(request, names[i] + 2, json_string(value));
-    }
+    args_pass(args, names, request);
     if (args_has(args, "--cubin"))
         json_object_set_new(request, "cubin", json_true());
     return request;

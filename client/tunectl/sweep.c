@@ -297,17 +297,6 @@ int show_done(const struct tunectl *ctl, const json_t *done)
 
 /* --- the request ------------------------------------------------------------------------------ */
 
-/* Options that are passed on as strings under the same name. */
-static void pass_strings(const struct args *args, json_t *request)
-{
-    static const char *const names[] = {"--dtype", "--mode", "--strategy", "--prior"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = args_value(args, names[i]);
-        if (value != NULL)
-            json_object_set_new(request, names[i] + 2, json_string(value));
-    }
-}
-
 static int pass_integer(const struct args *args, const char *name, const char *field, int64_t min,
     json_t *request, struct tune_error *err)
 {
@@ -372,13 +361,14 @@ static json_t *sweep_request(const struct args *args, struct tune_error *err)
 {
     static const char *const modes[] = {"cold", "warm", NULL};
     static const char *const priors[] = {"none", "static", "near", "all", NULL};
+    static const char *const strings[] = {"--dtype", "--mode", "--strategy", "--prior", NULL};
     json_t *request = json_pack("{s:s}", "kernel", args->operands[0]);
     if (request == NULL) {
         tune_fail(err, TUNE_EINVAL, "a kernel's name is UTF-8");
         return NULL;
     }
     const char *mode = args_value(args, "--mode"), *prior = args_value(args, "--prior");
-    pass_strings(args, request);
+    args_pass(args, strings, request);
     pass_device(args, request);
     if (args_has(args, "--no-cache"))
         json_object_set_new(request, "nvrtc_cache", json_false());
