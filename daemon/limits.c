@@ -2,12 +2,12 @@
 #include "daemon/limits.h"
 
 #include "client/proto.h"
+#include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/xmalloc.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define DEADLINE_MS 60000 /* second line behind the worker's own; it takes about a second */
 #define RATE_MAX 1e18     /* per second: no GPU has as much of anything */
@@ -31,13 +31,6 @@ struct limits {
     json_t *kept; /* uuid -> entry */
     struct measuring *measuring;
 };
-
-static int64_t now_unix_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 struct limits *limits_create(const struct limits_deps *deps)
 {
@@ -192,7 +185,7 @@ static json_t *entry_of(
     json_t *entry = json_pack("{s:s, s:s, s:i, s:O?, s:O?, s:I}", "device", device->name, "uuid",
         device->uuid, "driver", device->driver, "dram_bytes_per_s",
         json_object_get(answer, "dram_bytes_per_s"), "flops_f32",
-        json_object_get(answer, "flops_f32"), "time_unix_ms", (json_int_t)now_unix_ms());
+        json_object_get(answer, "flops_f32"), "time_unix_ms", (json_int_t)clock_unix_ms());
     if (limits_check(entry, err) == 0)
         return entry;
     json_decref(entry);

@@ -2,12 +2,12 @@
 #include "daemon/session.h"
 
 #include "client/proto.h"
+#include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/xmalloc.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TOUCH_PERIOD_MS (INT64_C(3600) * 1000)
 
@@ -25,13 +25,6 @@ struct sessions {
     struct kept **kept; /* by key, ascending */
     size_t count;
 };
-
-static int64_t now_unix_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 struct sessions *sessions_create(struct tuning_db *db, struct writer *writer)
 {
@@ -146,7 +139,7 @@ static int on_loaded(const char *name, const void *bytes, size_t count, void *co
     int64_t used_unix_ms = json_integer_value(json_object_get(json, "used_unix_ms"));
     bool is_kept = json_is_object(answer) && strlen(name) < SESSION_KEY_BYTES &&
                    sessions->count < SESSION_ANSWERS_MAX &&
-                   now_unix_ms() - used_unix_ms < SESSION_LIFE_MS;
+                   clock_unix_ms() - used_unix_ms < SESSION_LIFE_MS;
     if (is_kept) {
         struct kept *kept = xcalloc(1, sizeof *kept);
         kept->sessions = sessions;
@@ -193,7 +186,7 @@ int session_key(const char *name, const struct record_key *key, const char *gpu,
 json_t *sessions_find(struct sessions *sessions, const char *key)
 {
     struct kept *kept = find(sessions, key);
-    int64_t now = now_unix_ms();
+    int64_t now = clock_unix_ms();
     if (kept == NULL)
         return NULL;
     if (now - kept->used_unix_ms >= SESSION_LIFE_MS) {
@@ -217,7 +210,7 @@ json_t *sessions_keep(struct sessions *sessions, const char *key, json_t *answer
     kept->sessions = sessions;
     snprintf(kept->key, sizeof kept->key, "%s", key);
     kept->answer = json_incref(answer);
-    kept->used_unix_ms = now_unix_ms();
+    kept->used_unix_ms = clock_unix_ms();
     insert(sessions, kept);
     store(kept);
     writer_after_commit(sessions->writer, on_stored, kept);

@@ -3,11 +3,11 @@
 
 #include "daemon/log.h"
 #include "daemon/xmalloc.h"
+#include "daemon/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define DETAIL_MAX 1024
 
@@ -63,13 +63,6 @@ static void take_clocks(struct sample *sample, const json_t *clocks)
         (uint64_t)json_integer_value(json_object_get(clocks, "throttle_reasons"));
 }
 
-static int64_t now_unix_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 const char *tuning_row_detail(const struct row *row)
 {
     const char *detail = row->detail;
@@ -114,7 +107,7 @@ void tuning_add_row(struct tuning *tuning, const struct row *row)
         .nvrtc = sched_compiler(tuning->deps.sched)->nvrtc,
         .driver = (uint32_t)device->driver,
         .via_ptx = json_is_true(json_object_get(candidate->subject.package, "is_ptx")),
-        .time_unix_ms = now_unix_ms(),
+        .time_unix_ms = clock_unix_ms(),
         .seed = tuning->input_seed,
         .max_error = number(row->answer, "max_error"),
     };

@@ -2,6 +2,7 @@
  */
 #include "bench_internal.h"
 #include "client/proto.h"
+#include "daemon/clock.h"
 
 #include <stdlib.h>
 
@@ -88,14 +89,14 @@ static int load_contenders(struct confirm *confirm, struct bench *bench, const j
 
 static int warm_up(struct confirm *confirm, struct bench *bench, struct verdict *verdict)
 {
-    double ns, start_ms = bench_now_ms();
+    double ns, start_ms = clock_ms();
     for (confirm->at = 0; confirm->at < confirm->count; confirm->at++) {
         struct contender *contender = &confirm->contenders[confirm->at];
         bench->watchdog.candidate = (int)confirm->at;
         if (event_samples(&contender->candidate, bench, &confirm->common, 1, &ns, verdict) < 0)
             return -1;
     }
-    confirm->call_ms = (bench_now_ms() - start_ms) / (double)confirm->count;
+    confirm->call_ms = (clock_ms() - start_ms) / (double)confirm->count;
     return 0;
 }
 
@@ -160,7 +161,7 @@ static bool is_precise(struct confirm *confirm, size_t rounds)
 static int run_rounds(struct confirm *confirm, struct bench *bench, struct verdict *verdict)
 {
     size_t order[CONFIRM_LIMIT];
-    double start_ms = bench_now_ms();
+    double start_ms = clock_ms();
     size_t most =
         confirm->common.max_samples < ROUND_LIMIT ? confirm->common.max_samples : ROUND_LIMIT;
     for (size_t round = 1; round <= most; round++) {
@@ -171,7 +172,7 @@ static int run_rounds(struct confirm *confirm, struct bench *bench, struct verdi
             if (sample(confirm, &confirm->contenders[confirm->at], bench, verdict) < 0)
                 return -1;
         }
-        if (is_precise(confirm, round) || bench_now_ms() - start_ms >= confirm->common.budget_ms)
+        if (is_precise(confirm, round) || clock_ms() - start_ms >= confirm->common.budget_ms)
             break;
     }
     return 0;

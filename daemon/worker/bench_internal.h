@@ -110,7 +110,6 @@ int measure_candidate(struct measure *measure, struct candidate *candidate, stru
 int measure_prepare(const struct measure *measure, struct bench *bench, struct verdict *verdict);
 /* {"samples_ns","median_ns","interval_ns"}: new reference. */
 json_t *measure_to_json(const struct measure *measure);
-double bench_now_ms(void);
 
 /* A candidate's calls as a graph, each on buffers of its own. */
 struct replay {

@@ -4,6 +4,7 @@
  * run is long enough to be timed well, so that a fast card gets much, a slow one and the emulator
  * get what they can do in a moment. */
 #include "bench_internal.h"
+#include "daemon/clock.h"
 
 #include <stdlib.h>
 
@@ -109,7 +110,7 @@ static int run_once(struct load *load, double *device_ms, double *host_ms, struc
     struct bench *bench = load->bench;
     struct gpu *gpu = &bench->gpu;
     float ms = 0;
-    double start_ms = bench_now_ms();
+    double start_ms = clock_ms();
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, load->what);
     unsigned code = gpu->api.cuEventRecord(bench->starts[0], gpu->stream);
     if (code == ABI_SUCCESS)
@@ -120,7 +121,7 @@ static int run_once(struct load *load, double *device_ms, double *host_ms, struc
     if (gpu_wait(gpu, load->what, verdict) < 0)
         result = -1;
     watchdog_disarm(&bench->watchdog);
-    *host_ms = bench_now_ms() - start_ms;
+    *host_ms = clock_ms() - start_ms;
     if (result == 0)
         code = gpu->api.cuEventElapsedTime(&ms, bench->starts[0], bench->ends[0]);
     if (result == 0 && code != ABI_SUCCESS)

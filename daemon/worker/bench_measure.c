@@ -9,6 +9,7 @@
  * What is not the kernel (flush, restoring in-place buffers) lies outside the span. */
 #include "bench_internal.h"
 #include "client/proto.h"
+#include "daemon/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,13 +24,6 @@
 #define MEMORY_SHARE 2        /* copies for graphs take at most 1/this of the free memory */
 #define SETS_L2 4             /* copies are together this many times the L2 */
 #define FLUSH_ALLOWANCE_MS 20 /* per flush, when deadlines are made */
-
-double bench_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
 
 int measure_init(struct measure *measure, const json_t *request, struct verdict *verdict)
 {
@@ -331,7 +325,7 @@ static bool is_done(struct measure *measure, double start_ms)
         measure->is_stopped_early = true;
         return true;
     }
-    if (count >= measure->max_samples || bench_now_ms() - start_ms >= measure->budget_ms)
+    if (count >= measure->max_samples || clock_ms() - start_ms >= measure->budget_ms)
         return true;
     return count >= MIN_SAMPLES && stats->hi - stats->lo < WANTED_WIDTH * stats->median;
 }
@@ -385,11 +379,11 @@ int measure_candidate(struct measure *measure, struct candidate *candidate, stru
     double first_ns[3], scratch[3];
     if (measure_prepare(measure, bench, verdict) < 0)
         return -1;
-    double start_ms = bench_now_ms();
+    double start_ms = clock_ms();
     /* Untimed: the warm-up, and how long one call and its preparation take the host. */
     if (event_samples(candidate, bench, measure, 1, first_ns, verdict) < 0)
         return -1;
-    double call_ms = bench_now_ms() - start_ms;
+    double call_ms = clock_ms() - start_ms;
     if (is_auto) {
         for (int i = 0; i < 3; i++)
             if (event_samples(candidate, bench, measure, 1, &first_ns[i], verdict) < 0)
@@ -397,7 +391,7 @@ int measure_candidate(struct measure *measure, struct candidate *candidate, stru
         measure->is_graph =
             bench->gpu.api.cuGraphLaunch && stats_of(first_ns, 3, scratch).median < GRAPH_BELOW_NS;
     }
-    start_ms = bench_now_ms();
+    start_ms = clock_ms();
     return measure->is_graph ? sample_graph(measure, candidate, bench, call_ms, start_ms, verdict)
                              : sample_events(measure, candidate, bench, call_ms, start_ms, verdict);
 }

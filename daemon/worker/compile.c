@@ -6,12 +6,12 @@
 #include "builtin_headers.h"
 #include "compile_log.h"
 #include "pipe.h"
+#include "daemon/clock.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define OPTION_LIMIT 256
@@ -30,13 +30,6 @@ struct compile_job {
     char *log; /* whole, stripped */
     size_t log_bytes;
 };
-
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
 
 /* --- what a request may say ------------------------------------------------------------------- */
 
@@ -422,7 +415,7 @@ json_t *compiler_answer(struct compiler *compiler, const json_t *request)
     struct compile_job *job = calloc(1, sizeof(*job));
     struct tune_error err = {.code = TUNE_OK};
     json_t *answer = NULL;
-    double start_ms = now_ms();
+    double start_ms = clock_ms();
     if (job && read_job(job, compiler, request, &err) == 0 &&
         run_compiler(job, compiler, &err) == 0)
         answer = success(job, compiler, &err);
@@ -430,7 +423,7 @@ json_t *compiler_answer(struct compiler *compiler, const json_t *request)
         return json_pack("{sb,ss}", "ok", 0, "error", "no memory for a compile");
     if (!answer)
         answer = failure(job, &err);
-    json_object_set_new(answer, "compile_ms", json_real(now_ms() - start_ms));
+    json_object_set_new(answer, "compile_ms", json_real(clock_ms() - start_ms));
     add_log(answer, job);
     if (job->program)
         compiler->api.nvrtcDestroyProgram(&job->program);

@@ -13,11 +13,11 @@
 #include "launch.h"
 #include "pipe.h"
 #include "watchdog.h"
+#include "daemon/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TRACE_LIMIT_MS 30000
@@ -42,13 +42,6 @@ struct trace {
     double end_ms;  /* when the deadline is */
     char log[1024]; /* what the compiler said where it failed */
 };
-
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
 
 static int fail_with(const struct verdict *verdict, struct tune_error *err)
 {
@@ -201,7 +194,7 @@ static int begin(struct trace *trace, const json_t *request, struct tune_error *
 {
     const json_t *blocks = json_object_get(request, "blocks");
     json_int_t launches = count_launches(json_object_get(request, "launches"));
-    double left_ms = trace->end_ms - now_ms();
+    double left_ms = trace->end_ms - clock_ms();
     json_t *options = json_pack("{s:I, s:I, s:I, s:f, s:O?}", "blocks",
         json_is_integer(blocks) ? json_integer_value(blocks) : TRACE_BLOCKS, "accesses",
         TRACE_ACCESSES / launches > 0 ? TRACE_ACCESSES / launches : (json_int_t)1, "launches",
@@ -284,7 +277,7 @@ static json_t *answer_trace(struct trace *trace, const json_t *request)
 {
     struct tune_error err = {.code = TUNE_OK};
     const char *op = json_string_value(json_object_get(request, "op"));
-    double start_ms = now_ms();
+    double start_ms = clock_ms();
     json_t *launches = NULL;
     if (!op || strcmp(op, "trace") != 0)
         tune_fail(&err, TUNE_EINVAL, "a trace worker answers op \"trace\" only");
@@ -293,7 +286,8 @@ static json_t *answer_trace(struct trace *trace, const json_t *request)
     if (launches == NULL)
         return json_pack(
             "{sb,so,so}", "ok", 0, "error", proto_text(err.text), "log", proto_text(trace->log));
-    return json_pack("{sb,so,sf}", "ok", 1, "launches", launches, "trace_ms", now_ms() - start_ms);
+    return json_pack(
+        "{sb,so,sf}", "ok", 1, "launches", launches, "trace_ms", clock_ms() - start_ms);
 }
 
 /* --- starting --------------------------------------------------------------------------------- */
@@ -332,7 +326,7 @@ int trace_role(struct channel *channel, struct libraries *libraries)
         return err.code == TUNE_OK ? 0 : 1;
     int64_t deadline_ms = TRACE_LIMIT_MS;
     proto_int_opt(request, "deadline_ms", 1, INT32_MAX, &deadline_ms, NULL);
-    trace.end_ms = now_ms() + (double)deadline_ms;
+    trace.end_ms = clock_ms() + (double)deadline_ms;
     watchdog_arm(&trace.watchdog, (double)deadline_ms, "running it on the emulator");
     json_t *answer = answer_trace(&trace, request);
     watchdog_disarm(&trace.watchdog);
