@@ -1,29 +1,42 @@
-/* The kernels that tests/kernels checks, and how to load one from the source tree. */
+/* How tests load a shipped kernel from the source tree, and what tests/kernels/cases/NAME.json says
+ * of it: the shapes it is run on and the mistakes that must be found in it.
+ *
+ *   "awkward":   [{"N":1},...]   shapes for the emulator: ones, primes, neighbours of tiles; a
+ *                                choice that one leaves out is the first
+ *   "configs":   40              how many configurations are sampled for the first dtype and the
+ *                                first choice; the others get a quarter
+ *   "mistakes":  [{"what","dtype","shape":{...},"config":{...},"right","wrong"}]   text of the
+ *                                source and what replaces it: `wrong_result` must come out;
+ *                                "config" (optional) is what differs from the default
+ *   "gpu", "huge", "sanitizer", "variants"   for tests/gpu/gpu_suite.py */
 #ifndef TUNE_TESTS_KERNELS_UNDER_TEST_H
 #define TUNE_TESTS_KERNELS_UNDER_TEST_H
 
 #include "plugins/registry.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-static const char *const kernel_names[] = {"gemm", "transpose", "reduce", "softmax"};
-#define KERNEL_COUNT (sizeof kernel_names / sizeof *kernel_names)
+#include <jansson.h>
 
 /* A new plugin; ends the test program when it cannot be loaded. */
-static inline struct plugin *kernel_load(const char *name)
-{
-    char manifest[1024], sources[1024];
-    struct tune_error err = {0};
-    const char *root = getenv("TUNE_SOURCE_DIR");
-    snprintf(manifest, sizeof manifest, "%s/plugins/%s/%s.json", root ? root : ".", name, name);
-    snprintf(sources, sizeof sources, "%s/kernels_src", root ? root : ".");
-    struct plugin *plugin = plugin_load(manifest, sources, &err);
-    if (!plugin) {
-        fprintf(stderr, "%s\n", err.text);
-        exit(1);
-    }
-    return plugin;
-}
+struct plugin *kernel_load(const char *name);
+
+/* A text of the source tree, malloc'ed; ends the program when it cannot be read. */
+char *kernel_source_text(const char *path);
+
+struct kernel_cases {
+    struct plugin *plugin;
+    json_t *json;
+    size_t configs, shape_count;
+    int64_t (*shapes)[MANIFEST_MAX_DIMS]; /* "awkward" */
+};
+
+/* Ends the program when the file is missing or says something that the manifest does not have. */
+void kernel_cases_load(struct kernel_cases *cases, const char *name);
+void kernel_cases_finish(struct kernel_cases *cases);
+
+/* Rows of one dtype whose compile dims are alike: they share compiled kernels. From shape `first`
+ * on, the index of the first row of the next such group that no earlier row belongs to, or
+ * shape_count. */
+size_t kernel_cases_next_group(const struct kernel_cases *cases, size_t first);
+bool kernel_cases_same_group(const struct kernel_cases *cases, size_t a, size_t b);
 
 #endif

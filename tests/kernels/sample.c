@@ -139,15 +139,29 @@ static size_t new_pairs(
     return count;
 }
 
-void sample_pairs(const struct manifest *manifest, const struct sample_set *all, uint64_t seed,
-    struct sample_set *out)
+/* How many values of this row no row of the sample has. */
+static size_t new_values(
+    const struct manifest *manifest, const struct sample_set *sample, const int64_t *row)
+{
+    size_t count = 0;
+    for (size_t p = 0; p < manifest->param_count; p++) {
+        size_t i = 0;
+        while (i < sample->count && sample_row(sample, i)[p] != row[p])
+            i++;
+        count += i == sample->count;
+    }
+    return count;
+}
+
+void sample_pairs(const struct manifest *manifest, const struct sample_set *all, size_t limit,
+    uint64_t seed, struct sample_set *out)
 {
     unsigned char *seen = calloc(PAIR_SPACE, 1);
     if (!seen)
         abort();
     memset(out, 0, sizeof *out);
     size_t scan = 0; /* rows before it hold nothing new */
-    while (scan < all->count) {
+    while (scan < all->count && out->count < limit) {
         size_t best = scan, best_new = new_pairs(manifest, sample_row(all, scan), seen, false);
         if (best_new == 0) {
             scan++;
@@ -164,5 +178,26 @@ void sample_pairs(const struct manifest *manifest, const struct sample_set *all,
         new_pairs(manifest, sample_row(all, best), seen, true);
         sample_add(out, manifest, sample_row(all, best));
     }
+    for (; scan < all->count; scan++)
+        if (new_values(manifest, out, sample_row(all, scan)) > 0)
+            sample_add(out, manifest, sample_row(all, scan));
     free(seen);
+}
+
+bool sample_meets(
+    const struct manifest *manifest, const char *dtype, const int64_t *values, int64_t sm)
+{
+    int64_t slots[MANIFEST_MAX_SLOTS], holds;
+    clear_slots(manifest, dtype, slots);
+    slots[DEVICE_sm] = sm;
+    bind_values(manifest, values, slots);
+    for (size_t i = 0; i < manifest->requirement_count; i++) {
+        const struct manifest_requirement *requirement = &manifest->requirements[i];
+        if (requirement->when != NULL &&
+            (expr_eval(requirement->when, slots, &holds, NULL) != 0 || !holds))
+            continue;
+        if (expr_eval(requirement->sm, slots, &holds, NULL) != 0 || !holds)
+            return false;
+    }
+    return true;
 }

@@ -1,5 +1,5 @@
 /* Configurations for tests: all that the params-only constraints allow or refuse, and a sample of
- * them in which every pair of values of two params that can stand together does. Seeded. */
+ * them in which as many pairs of values of two params as possible stand together. Seeded. */
 #ifndef TUNE_TESTS_SAMPLE_H
 #define TUNE_TESTS_SAMPLE_H
 
@@ -25,9 +25,14 @@ void sample_valid(const struct manifest *manifest, const char *dtype, struct sam
 void sample_broken(const struct manifest *manifest, const char *dtype, size_t constraint,
     size_t count, uint64_t seed, struct sample_set *out);
 
-/* A subset of `all` with every pair of values that occurs in it. */
-void sample_pairs(const struct manifest *manifest, const struct sample_set *all, uint64_t seed,
-    struct sample_set *out);
+/* A subset of `all`: at most `limit` rows, each with as many new pairs of values as can be found,
+ * and beyond the limit those that are needed so that every value of `all` occurs. */
+void sample_pairs(const struct manifest *manifest, const struct sample_set *all, size_t limit,
+    uint64_t seed, struct sample_set *out);
+
+/* Whether the manifest's "requires" lets this row run on compute capability `sm` (90). */
+bool sample_meets(
+    const struct manifest *manifest, const char *dtype, const int64_t *values, int64_t sm);
 
 /* splitmix64: the next number of a sequence. */
 uint64_t sample_random(uint64_t *state);

@@ -1,5 +1,5 @@
-/* What the shipped manifests promise without compiling anything: a default for every shape on every
- * arch, launches within the device's limits, and the size of a known space. */
+/* What a shipped manifest (argv[1]) promises without compiling anything: a default for every shape
+ * on every arch, launches within the device's limits, and the size of a known space. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,6 +30,8 @@ static const struct arch archs[] = {
     {"sm_120", 120, 188, 99 << 10, 100 << 10},
 };
 #define ARCH_COUNT (sizeof archs / sizeof *archs)
+
+static struct kernel_cases cases;
 
 static void make_device(const struct arch *arch, struct device_info *device)
 {
@@ -69,6 +71,19 @@ static int64_t random_dim(uint64_t *seed, unsigned bits)
     }
 }
 
+static int64_t smallest(const struct manifest_dim *dim)
+{
+    return dim->value_count > 0 ? dim->values[0] : 1;
+}
+
+/* Of a choice one of its values. */
+static int64_t random_value(const struct manifest_dim *dim, uint64_t *seed, unsigned bits)
+{
+    if (dim->value_count > 0)
+        return dim->values[sample_random(seed) % dim->value_count];
+    return random_dim(seed, bits);
+}
+
 /* The first default that is valid has launches within the limits. */
 static void check_default(const struct manifest *manifest, const struct device_info *device,
     const char *dtype, const int64_t *dims)
@@ -101,13 +116,16 @@ static void check_defaults(
     int64_t dims[MANIFEST_MAX_DIMS];
     for (int i = 0; i < 3000; i++) {
         for (size_t d = 0; d < manifest->dim_count; d++)
-            dims[d] = i == 0 ? 1 : random_dim(&seed, i % 2 ? 7 : bits);
+            dims[d] = i == 0 ? smallest(&manifest->dims[d])
+                             : random_value(&manifest->dims[d], &seed, i % 2 ? 7 : bits);
         check_default(manifest, device, dtype, dims);
     }
     /* One dim as large as memory, the others 1. */
     for (size_t large = 0; large < manifest->dim_count; large++) {
+        if (manifest->dims[large].value_count > 0)
+            continue;
         for (size_t d = 0; d < manifest->dim_count; d++)
-            dims[d] = d == large ? ((int64_t)1 << 33) + 3 : 1;
+            dims[d] = d == large ? ((int64_t)1 << 33) + 3 : smallest(&manifest->dims[d]);
         check_default(manifest, device, dtype, dims);
     }
 }
@@ -115,47 +133,42 @@ static void check_defaults(
 static void every_shape_has_a_valid_default_on_every_arch(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < KERNEL_COUNT; k++) {
-        struct plugin *plugin = kernel_load(kernel_names[k]);
-        for (size_t a = 0; a < ARCH_COUNT; a++) {
-            struct device_info device;
-            make_device(&archs[a], &device);
-            for (size_t t = 0; t < plugin->manifest->dtype_count; t++)
-                check_defaults(plugin->manifest, &device, plugin->manifest->dtypes[t]);
-        }
-        plugin_unref(plugin);
+    const struct manifest *manifest = cases.plugin->manifest;
+    for (size_t a = 0; a < ARCH_COUNT; a++) {
+        struct device_info device;
+        make_device(&archs[a], &device);
+        for (size_t t = 0; t < manifest->dtype_count; t++)
+            check_defaults(manifest, &device, manifest->dtypes[t]);
     }
 }
 
 static void every_shipped_shape_has_a_space_with_its_default(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < KERNEL_COUNT; k++) {
-        struct plugin *plugin = kernel_load(kernel_names[k]);
-        const struct manifest *manifest = plugin->manifest;
-        struct device_info device;
-        struct tune_error err = {0};
-        make_device(&archs[0], &device);
-        assert_true(manifest->shape_count >= 1 && manifest->shape_cpu_count >= 1);
-        struct space *space =
-            space_create(manifest, &device, manifest->shapes_cpu[0], "f32", NULL, &err);
-        if (!space)
-            fail_msg("%s", err.text);
-        assert_true(space_count(space) > 20);
-        assert_true(space_default(space) != SIZE_MAX);
-        const char *first = NULL;
-        if (space_errors(space, &first) != 0)
-            fail_msg("%s: %s", kernel_names[k], first);
-        space_destroy(space);
-        plugin_unref(plugin);
-    }
+    const struct manifest *manifest = cases.plugin->manifest;
+    struct device_info device;
+    struct tune_error err = {0};
+    make_device(&archs[0], &device);
+    assert_true(manifest->shape_count >= 1 && manifest->shape_cpu_count >= 1);
+    struct space *space =
+        space_create(manifest, &device, manifest->shapes_cpu[0], manifest->dtypes[0], NULL, &err);
+    if (!space)
+        fail_msg("%s", err.text);
+    assert_true(space_count(space) > 20);
+    assert_true(space_default(space) != SIZE_MAX);
+    const char *first = NULL;
+    if (space_errors(space, &first) != 0)
+        fail_msg("%s", first);
+    space_destroy(space);
 }
 
 /* The space that the figures of compile speed are given for. */
 static void gemm_has_the_270_tiles_of_the_classic_sweep(void **state)
 {
     (void)state;
-    struct plugin *plugin = kernel_load("gemm");
+    const struct manifest *manifest = cases.plugin->manifest;
+    if (strcmp(manifest->name, "gemm") != 0)
+        skip();
     struct device_info device;
     struct space_filter filter;
     struct tune_error err = {0};
@@ -168,23 +181,25 @@ static void gemm_has_the_270_tiles_of_the_classic_sweep(void **state)
     assert_non_null(params);
     for (size_t a = 0; a < ARCH_COUNT; a++) {
         make_device(&archs[a], &device);
-        assert_int_equal(space_filter_from_json(&filter, plugin->manifest, params, &err), 0);
-        struct space *space = space_create(plugin->manifest, &device, dims, "f32", &filter, &err);
+        assert_int_equal(space_filter_from_json(&filter, manifest, params, &err), 0);
+        struct space *space = space_create(manifest, &device, dims, "f32", &filter, &err);
         if (!space)
             fail_msg("%s", err.text);
         assert_int_equal(space_count(space), 270);
         space_destroy(space);
     }
     json_decref(params);
-    plugin_unref(plugin);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_has_a_valid_default_on_every_arch),
         cmocka_unit_test(every_shipped_shape_has_a_space_with_its_default),
         cmocka_unit_test(gemm_has_the_270_tiles_of_the_classic_sweep),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_cases_load(&cases, argc == 2 ? argv[1] : "");
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_cases_finish(&cases);
+    return failures;
 }

@@ -1,5 +1,5 @@
-/* Every kernel through the real NVRTC, as a sweep would compile it (tune-worker compile), on a
- * machine without a GPU: what the manifest calls valid compiles for every arch, and what a
+/* A kernel (argv[1]) through the real NVRTC, as a sweep would compile it (tune-worker compile), on
+ * a machine without a GPU: what the manifest calls valid compiles for every arch, and what a
  * params-only constraint forbids meets its static_assert. Exits 77, "skipped", where there is no
  * NVRTC. */
 #include <setjmp.h>
@@ -19,12 +19,17 @@
 #define WORKERS 2
 #define SKIPPED 77
 #define SEED 20240607
-#define BROKEN_PER_CONSTRAINT 12
+#define BROKEN_PER_CONSTRAINT 4
 
-static const char *const archs[] = {"sm_80", "sm_89", "sm_90", "sm_100", "sm_120"};
+/* The first one gets the whole sample of the first dtype; all the rest goes round. */
+static const struct {
+    const char *name;
+    int64_t sm;
+} archs[] = {{"sm_90", 90}, {"sm_80", 80}, {"sm_89", 89}, {"sm_100", 100}, {"sm_120", 120}};
 #define ARCH_COUNT (sizeof archs / sizeof *archs)
 
 static struct worker_link workers[WORKERS];
+static struct kernel_cases cases;
 
 static json_t *headers_of(const struct plugin *plugin)
 {
@@ -35,42 +40,41 @@ static json_t *headers_of(const struct plugin *plugin)
     return headers;
 }
 
-/* values NULL: the reference. */
-static json_t *compile_request(
-    const struct plugin *plugin, const char *dtype, const char *arch, const int64_t *values)
-{
-    const struct manifest *manifest = plugin->manifest;
-    struct tune_error err = {0};
-    json_t *options = plan_defines(manifest, manifest->shapes[0], dtype, values, &err);
-    if (!options)
-        fail_msg("%s", err.text);
-    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
-        plugin->source_name, "source", plugin->source, "headers", headers_of(plugin), "options",
-        options, "arch", arch, "entries", plan_entries(manifest, values == NULL), "cache", 0);
-}
-
-/* What a compile must give. */
+/* What is compiled, and what must come out. */
 struct expectation {
-    const struct plugin *plugin;
-    const int64_t *values;
+    const int64_t *dims, *values; /* values NULL: the reference */
     const char *dtype, *arch;
     bool is_broken; /* a static_assert must fail */
 };
 
+static json_t *compile_request(const struct expectation *expected)
+{
+    const struct plugin *plugin = cases.plugin;
+    struct tune_error err = {0};
+    json_t *options =
+        plan_defines(plugin->manifest, expected->dims, expected->dtype, expected->values, &err);
+    if (!options)
+        fail_msg("%s", err.text);
+    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
+        plugin->source_name, "source", plugin->source, "headers", headers_of(plugin), "options",
+        options, "arch", expected->arch, "entries",
+        plan_entries(plugin->manifest, expected->values == NULL), "cache", 0);
+}
+
 static void check_answer(const struct expectation *expected, json_t *answer)
 {
-    char *config = expected->values
-                       ? manifest_config_text(expected->plugin->manifest, expected->values)
-                       : strdup("the reference");
+    const struct manifest *manifest = cases.plugin->manifest;
+    char *config = expected->values ? manifest_config_text(manifest, expected->values)
+                                    : strdup("the reference");
     bool ok = json_is_true(json_object_get(answer, "ok"));
     bool is_assert = json_is_true(json_object_get(answer, "static_assert"));
     const char *error = json_string_value(json_object_get(answer, "error"));
     if (!answer)
         fail_msg("the worker died on %s", config);
     if (expected->is_broken ? ok || !is_assert : !ok)
-        fail_msg("%s %s %s for %s: the manifest says %s, the source says %s",
-            expected->plugin->manifest->name, expected->dtype, config, expected->arch,
-            expected->is_broken ? "invalid" : "valid", ok ? "valid" : error);
+        fail_msg("%s %s %s for %s: the manifest says %s, the source says %s", manifest->name,
+            expected->dtype, config, expected->arch, expected->is_broken ? "invalid" : "valid",
+            ok ? "valid" : error);
     free(config);
     json_decref(answer);
 }
@@ -91,15 +95,13 @@ static void finish_slot(struct batch *batch, size_t slot)
     check_answer(&batch->expected[slot], worker_link_receive(&workers[slot]));
 }
 
-static void add_compile(struct batch *batch, const struct plugin *plugin, const char *dtype,
-    const char *arch, const int64_t *values, bool is_broken)
+static void add_compile(struct batch *batch, const struct expectation *expected)
 {
     size_t slot = batch->next++ % WORKERS;
     finish_slot(batch, slot);
-    batch->expected[slot] = (struct expectation){plugin, values, dtype, arch, is_broken};
+    batch->expected[slot] = *expected;
     batch->busy[slot] = true;
-    assert_int_equal(
-        worker_link_send(&workers[slot], compile_request(plugin, dtype, arch, values)), 0);
+    assert_int_equal(worker_link_send(&workers[slot], compile_request(expected)), 0);
 }
 
 static void finish_batch(struct batch *batch)
@@ -108,25 +110,32 @@ static void finish_batch(struct batch *batch)
         finish_slot(batch, slot);
 }
 
-/* Every configuration of the sample for every arch; with a further dtype they go round the archs.
- */
-static void compile_allowed(const struct plugin *plugin, size_t t)
+/* A sample for shapes of one kind and one dtype: for the first arch all of it when `is_main`, else
+ * each configuration for one arch. */
+static void compile_allowed(const char *dtype, const int64_t *dims, size_t limit, bool is_main)
 {
-    const char *dtype = plugin->manifest->dtypes[t];
+    const struct manifest *manifest = cases.plugin->manifest;
     struct sample_set all, sample;
     struct batch batch = {0};
-    sample_valid(plugin->manifest, dtype, &all);
-    sample_pairs(plugin->manifest, &all, SEED, &sample);
+    sample_valid(manifest, dtype, &all);
+    sample_pairs(manifest, &all, limit, SEED, &sample);
     assert_true(sample.count > 0);
     for (size_t a = 0; a < ARCH_COUNT; a++) {
-        add_compile(&batch, plugin, dtype, archs[a], NULL, false);
-        for (size_t i = 0; i < sample.count; i++)
-            if (t == 0 || i % ARCH_COUNT == a)
-                add_compile(&batch, plugin, dtype, archs[a], sample_row(&sample, i), false);
+        struct expectation expected = {dims, NULL, dtype, archs[a].name, false};
+        if (is_main)
+            add_compile(&batch, &expected);
+        for (size_t i = 0; i < sample.count; i++) {
+            expected.values = sample_row(&sample, i);
+            if (((is_main && a == 0) || i % ARCH_COUNT == a) &&
+                sample_meets(manifest, dtype, expected.values, archs[a].sm))
+                add_compile(&batch, &expected);
+        }
     }
     finish_batch(&batch);
-    print_message("%s %s: %zu of %zu configurations, %zu compiles\n", plugin->manifest->name, dtype,
-        sample.count, all.count, batch.done);
+    char *shape = manifest_shape_text(manifest, dims);
+    print_message("%s %s as %s: %zu of %zu configurations, %zu compiles\n", manifest->name, dtype,
+        shape, sample.count, all.count, batch.done);
+    free(shape);
     sample_finish_set(&all);
     sample_finish_set(&sample);
 }
@@ -134,22 +143,25 @@ static void compile_allowed(const struct plugin *plugin, size_t t)
 static void configurations_that_the_manifest_allows_compile_for_every_arch(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < KERNEL_COUNT; k++) {
-        struct plugin *plugin = kernel_load(kernel_names[k]);
-        for (size_t t = 0; t < plugin->manifest->dtype_count; t++)
-            compile_allowed(plugin, t);
-        plugin_unref(plugin);
-    }
+    const struct manifest *manifest = cases.plugin->manifest;
+    for (size_t t = 0; t < manifest->dtype_count; t++)
+        for (size_t first = 0; first < cases.shape_count;
+             first = kernel_cases_next_group(&cases, first + 1)) {
+            bool is_main = t == 0 && first == 0;
+            compile_allowed(manifest->dtypes[t], cases.shapes[first],
+                is_main ? cases.configs : (cases.configs + 3) / 4, is_main);
+        }
 }
 
 /* How many configurations break this constraint alone; each must fail to compile. */
-static size_t compile_broken(const struct plugin *plugin, const char *dtype, size_t constraint)
+static size_t compile_broken(const char *dtype, size_t constraint)
 {
     struct sample_set broken;
     struct batch batch = {0};
-    sample_broken(plugin->manifest, dtype, constraint, BROKEN_PER_CONSTRAINT, SEED, &broken);
+    sample_broken(cases.plugin->manifest, dtype, constraint, BROKEN_PER_CONSTRAINT, SEED, &broken);
     for (size_t i = 0; i < broken.count; i++)
-        add_compile(&batch, plugin, dtype, "sm_90", sample_row(&broken, i), true);
+        add_compile(&batch, &(struct expectation){cases.shapes[0], sample_row(&broken, i), dtype,
+                                archs[0].name, true});
     finish_batch(&batch);
     sample_finish_set(&broken);
     return batch.done;
@@ -158,35 +170,33 @@ static size_t compile_broken(const struct plugin *plugin, const char *dtype, siz
 static void what_a_constraint_over_params_forbids_fails_a_static_assert(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < KERNEL_COUNT; k++) {
-        struct plugin *plugin = kernel_load(kernel_names[k]);
-        const struct manifest *manifest = plugin->manifest;
-        size_t constraints = 0;
-        for (size_t c = 0; c < manifest->constraint_count; c++) {
-            size_t count = 0;
-            if (!manifest->constraints[c].params_only)
-                continue;
-            constraints++;
-            for (size_t t = 0; t < manifest->dtype_count; t++)
-                count += compile_broken(plugin, manifest->dtypes[t], c);
-            /* A constraint that nothing can break would be a mistake in the manifest. */
-            if (count == 0)
-                fail_msg(
-                    "%s: nothing breaks \"%s\"", kernel_names[k], manifest->constraints[c].message);
-        }
-        assert_true(constraints > 0);
-        plugin_unref(plugin);
+    const struct manifest *manifest = cases.plugin->manifest;
+    size_t constraints = 0;
+    for (size_t c = 0; c < manifest->constraint_count; c++) {
+        size_t count = 0;
+        if (!manifest->constraints[c].params_only)
+            continue;
+        constraints++;
+        for (size_t t = 0; t < manifest->dtype_count; t++)
+            count += compile_broken(manifest->dtypes[t], c);
+        /* A constraint that nothing can break would be a mistake in the manifest. */
+        if (count == 0)
+            fail_msg("%s: nothing breaks \"%s\"", manifest->name, manifest->constraints[c].message);
     }
+    assert_true(constraints > 0);
 }
 
-/* f32 is IEEE fused multiply-add: no matrix instruction may come out of the default. */
+/* A product in f32 is IEEE fused multiply-add: no matrix instruction may come out of a default. */
 static void gemm_compiles_to_no_matrix_instruction(void **state)
 {
     (void)state;
-    struct plugin *plugin = kernel_load("gemm");
-    for (size_t i = 0; i < plugin->manifest->default_count; i++) {
-        json_t *answer = worker_link_call(&workers[0],
-            compile_request(plugin, "f32", "compute_90", plugin->manifest->defaults[i]));
+    const struct manifest *manifest = cases.plugin->manifest;
+    if (strcmp(manifest->name, "gemm") != 0)
+        skip();
+    for (size_t i = 0; i < manifest->default_count; i++) {
+        json_t *answer =
+            worker_link_call(&workers[0], compile_request(&(struct expectation){manifest->shapes[0],
+                                              manifest->defaults[i], "f32", "compute_90", false}));
         assert_true(json_is_true(json_object_get(answer, "ok")));
         assert_true(json_is_true(json_object_get(answer, "is_ptx")));
         size_t length;
@@ -198,27 +208,34 @@ static void gemm_compiles_to_no_matrix_instruction(void **state)
         free(ptx);
         json_decref(answer);
     }
-    plugin_unref(plugin);
 }
 
-static char *read_source(const char *name)
+/* The two lists of constraints are compared by compiling, so a difference must show: a manifest
+ * that allows more than the source does is found out. */
+static void a_constraint_missing_from_the_manifest_is_found(void **state)
 {
-    char path[1024];
-    const char *root = getenv("TUNE_SOURCE_DIR");
-    snprintf(path, sizeof path, "%s/kernels_src/%s", root ? root : ".", name);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        fail_msg("cannot read %s", path);
-    char *text = calloc(1, 1 << 18);
-    assert_true(fread(text, 1, (1 << 18) - 1, file) > 0);
-    fclose(file);
-    return text;
+    (void)state;
+    const struct manifest *manifest = cases.plugin->manifest;
+    int64_t values[MANIFEST_MAX_PARAMS];
+    if (strcmp(manifest->name, "gemm") != 0)
+        skip();
+    memcpy(values, manifest->defaults[0], sizeof values);
+    values[manifest_find_param(manifest, "BM")] = values[manifest_find_param(manifest, "TM")] / 2;
+    json_t *answer = worker_link_call(&workers[0],
+        compile_request(&(struct expectation){manifest->shapes[0], values, "f32", "sm_90", false}));
+    assert_true(json_is_false(json_object_get(answer, "ok")));
+    assert_true(json_is_true(json_object_get(answer, "static_assert")));
+    json_decref(answer);
 }
+
+/* --- what the worker runs itself -------------------------------------------------------------- */
 
 /* A source of the worker's own, as it is: its answer, which must be good. */
 static json_t *compile_own(const char *name, const char *arch)
 {
-    char *source = read_source(name);
+    char path[256];
+    snprintf(path, sizeof path, "kernels_src/%s", name);
+    char *source = kernel_source_text(path);
     json_t *answer = worker_link_call(&workers[0],
         json_pack("{s:s,s:s,s:s,s:[],s:[],s:s,s:[],s:b}", "op", "compile", "name", name, "source",
             source, "headers", "options", "arch", arch, "entries", "cache", 0));
@@ -232,8 +249,8 @@ static void what_the_worker_runs_itself_compiles_for_every_arch(void **state)
 {
     (void)state;
     for (size_t a = 0; a < ARCH_COUNT; a++) {
-        json_decref(compile_own("harness.cu", archs[a]));
-        json_decref(compile_own("limits.cu", archs[a]));
+        json_decref(compile_own("harness.cu", archs[a].name));
+        json_decref(compile_own("limits.cu", archs[a].name));
     }
 }
 
@@ -279,23 +296,6 @@ static void limits_are_measured_with_the_instructions_that_are_counted(void **st
     json_decref(answer);
 }
 
-/* The two lists of constraints are compared by compiling, so a difference must show: a manifest
- * that allows more than the source does is found out. */
-static void a_constraint_missing_from_the_manifest_is_found(void **state)
-{
-    (void)state;
-    struct plugin *plugin = kernel_load("transpose");
-    /* 128 / 1 * 128 / 1 = 16384 threads: only the static_assert stops it. */
-    const int64_t values[] = {1, 128, 1, 1, 1};
-    json_t *answer = worker_link_call(&workers[0], compile_request(plugin, "f32", "sm_90", values));
-    assert_true(json_is_false(json_object_get(answer, "ok")));
-    assert_true(json_is_true(json_object_get(answer, "static_assert")));
-    assert_non_null(
-        strstr(json_string_value(json_object_get(answer, "log")), "32 to 1024 threads"));
-    json_decref(answer);
-    plugin_unref(plugin);
-}
-
 static int start_workers(void **state)
 {
     (void)state;
@@ -317,22 +317,24 @@ static int stop_workers(void **state)
     return 0;
 }
 
-int main(void)
+/* argv[1]: a kernel's name, or "worker" for what the worker runs itself. */
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            configurations_that_the_manifest_allows_compile_for_every_arch, start_workers,
-            stop_workers),
-        cmocka_unit_test_setup_teardown(what_a_constraint_over_params_forbids_fails_a_static_assert,
-            start_workers, stop_workers),
-        cmocka_unit_test_setup_teardown(
-            gemm_compiles_to_no_matrix_instruction, start_workers, stop_workers),
-        cmocka_unit_test_setup_teardown(
-            what_the_worker_runs_itself_compiles_for_every_arch, start_workers, stop_workers),
-        cmocka_unit_test_setup_teardown(limits_are_measured_with_the_instructions_that_are_counted,
-            start_workers, stop_workers),
-        cmocka_unit_test_setup_teardown(
-            a_constraint_missing_from_the_manifest_is_found, start_workers, stop_workers),
+    const struct CMUnitTest own[] = {
+        cmocka_unit_test(what_the_worker_runs_itself_compiles_for_every_arch),
+        cmocka_unit_test(limits_are_measured_with_the_instructions_that_are_counted),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configurations_that_the_manifest_allows_compile_for_every_arch),
+        cmocka_unit_test(what_a_constraint_over_params_forbids_fails_a_static_assert),
+        cmocka_unit_test(gemm_compiles_to_no_matrix_instruction),
+        cmocka_unit_test(a_constraint_missing_from_the_manifest_is_found),
+    };
+    const char *name = argc == 2 ? argv[1] : "";
+    if (strcmp(name, "worker") == 0)
+        return cmocka_run_group_tests(own, start_workers, stop_workers);
+    kernel_cases_load(&cases, name);
+    int failures = cmocka_run_group_tests(tests, start_workers, stop_workers);
+    kernel_cases_finish(&cases);
+    return failures;
 }
