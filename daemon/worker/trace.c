@@ -28,7 +28,6 @@
  * the sampled blocks read zeros. Filling gigabytes would take longer than the trace. */
 #define FILL_BYTES ((uint64_t)4 << 20)
 #define REPEAT_BYTES ((uint64_t)512 << 20)
-#define ERROR_INVALID_CLUSTER_SIZE 912 /* CUresult */
 
 struct trace {
     struct watchdog watchdog;
@@ -168,12 +167,6 @@ static void stop_listening(struct listening *listening, char *line, size_t room)
     close(listening->heard);
 }
 
-/* What the emulator lacks has a sentence of its own. */
-static const char *hint_of(const struct verdict *verdict)
-{
-    return verdict->code == ERROR_INVALID_CLUSTER_SIZE ? "; it knows no clusters of blocks" : "";
-}
-
 /* --- the run ---------------------------------------------------------------------------------- */
 
 static json_int_t count_launches(const json_t *launches)
@@ -222,8 +215,8 @@ static int run_watched(struct trace *trace, struct tune_error *err)
     stop_listening(&listening, said, sizeof said);
     if (issued == 0 && waited == 0)
         return 0;
-    return tune_fail(err, TUNE_EINVAL, "on the emulator %s%s%s%s", verdict.text, hint_of(&verdict),
-        said[0] ? "; " : "", said);
+    return tune_fail(
+        err, TUNE_EINVAL, "on the emulator %s%s%s", verdict.text, said[0] ? "; " : "", said);
 }
 
 /* New; NULL with the error. */

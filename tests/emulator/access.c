@@ -120,6 +120,10 @@ struct image_range *resolve(uintptr_t address, uintptr_t bytes, enum image_acces
     const struct allocation *allocation = memory_find(address, bytes);
     if (allocation)
         return put_range(allocation->address, allocation->bytes, IMAGE_GLOBAL, false);
+    uintptr_t saved_bytes;
+    const struct block *other = fibre_saved_block(address, &saved_bytes);
+    if (other)
+        return put_range((uintptr_t)other->saved, saved_bytes, IMAGE_SHARED, false);
     const struct loaded_object *object = loader_object(run.launch->loaded, address);
     if (object && bytes <= object->bytes - (address - object->address) &&
         !(access != ACCESS_READ && object->is_read_only))

@@ -147,6 +147,20 @@ unsigned client_launch(
     return cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared, NULL, params, NULL);
 }
 
+unsigned client_launch_clusters(struct function *function, const unsigned grid[3],
+    const unsigned cluster[3], unsigned block, unsigned shared, void **params)
+{
+    enum { CLUSTER_DIMENSION = 4 };
+    struct client_attribute attribute = {.id = CLUSTER_DIMENSION};
+    memcpy(attribute.value.cluster, cluster, sizeof attribute.value.cluster);
+    const struct client_config config = {.grid = {grid[0], grid[1], grid[2]},
+        .block = {block, 1, 1},
+        .shared_bytes = shared,
+        .attributes = &attribute,
+        .attribute_count = 1};
+    return cuLaunchKernelEx(&config, function, params, NULL);
+}
+
 static char *read_all(int descriptor)
 {
     char *text = NULL, chunk[4096];

@@ -61,6 +61,7 @@ struct exec;
                           unsigned, unsigned, struct stream *, void **, void **))                  \
     X(cuLaunchCooperativeKernel, (struct function *, unsigned, unsigned, unsigned, unsigned,       \
                                      unsigned, unsigned, unsigned, struct stream *, void **))      \
+    X(cuLaunchKernelEx, (const struct client_config *, struct function *, void **, void **))       \
     X(cuGetErrorName, (unsigned, const char **))                                                   \
     X(cuGetProcAddress_v2, (const char *, void **, int, unsigned long long, int *))
 
@@ -77,6 +78,23 @@ struct exec;
     X(nvrtcGetCUBINSize, (struct program *, size_t *))                                             \
     X(nvrtcGetCUBIN, (struct program *, char *))                                                   \
     X(nvrtcGetLoweredName, (struct program *, const char *, const char **))
+
+/* CUlaunchConfig, CUlaunchAttribute */
+struct client_attribute {
+    int id;
+    char pad[4];
+    union {
+        char room[64];
+        unsigned cluster[3];
+    } value;
+};
+
+struct client_config {
+    unsigned grid[3], block[3], shared_bytes;
+    struct stream *stream;
+    const struct client_attribute *attributes;
+    unsigned attribute_count;
+};
 
 #define CLIENT_DECLARE(name, params) extern unsigned(*name) params;
 CLIENT_CUDA(CLIENT_DECLARE)
@@ -117,6 +135,9 @@ device_ptr client_buffer(const void *data, size_t bytes);
 /* Along x, on the default stream. */
 unsigned client_launch(
     struct function *function, unsigned grid, unsigned block, unsigned shared, void **params);
+/* The same in clusters of [x, y, z] blocks, with a grid of three dimensions. */
+unsigned client_launch_clusters(struct function *function, const unsigned grid[3],
+    const unsigned cluster[3], unsigned block, unsigned shared, void **params);
 
 /* Runs body in a new process, which must end with that status; what it wrote to standard error is
  * returned (malloc'ed). Faults and scenarios stay with a process, and a driver does not survive a

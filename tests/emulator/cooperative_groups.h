@@ -77,6 +77,49 @@ static inline grid_group this_grid()
     return grid_group();
 }
 
+class cluster_group {
+  public:
+    static void sync()
+    {
+        TUNE_ORDERED();
+        tune_cluster_barrier();
+        TUNE_ORDERED();
+    }
+    static void barrier_arrive()
+    {
+        TUNE_ORDERED();
+    }
+    static void barrier_wait()
+    {
+        sync();
+    }
+    static unsigned block_rank()
+    {
+        return tune_cluster_rank();
+    }
+    static unsigned num_blocks()
+    {
+        return tune_cluster_blocks();
+    }
+    static unsigned thread_rank()
+    {
+        return block_rank() * thread_block::size() + tune_thread();
+    }
+    static unsigned num_threads()
+    {
+        return num_blocks() * thread_block::size();
+    }
+    template <typename T> static T *map_shared_rank(T *shared, int rank)
+    {
+        return (T *)tune_cluster_address(shared, (unsigned)rank);
+    }
+};
+
+static inline cluster_group this_cluster()
+{
+    return cluster_group();
+}
+
 template <unsigned TUNE_TILE> class thread_block_tile {
     static_assert(TUNE_TILE <= 32 && (TUNE_TILE & (TUNE_TILE - 1)) == 0,
         "a tile has 1, 2, 4, 8, 16 or 32 threads");

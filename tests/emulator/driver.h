@@ -43,6 +43,7 @@ struct CUfunc_st {
     struct CUmod_st *module;
     const struct loaded_kernel *kernel;
     uint32_t registers, max_dynamic_shared;
+    bool may_have_large_clusters; /* than any device with clusters takes */
 };
 
 struct CUmod_st {

@@ -58,6 +58,11 @@ static void go_to(uint32_t next)
         switch_stack(&from->stack, to->stack);
 }
 
+static bool waits_for_other_blocks(const struct block *block)
+{
+    return block->cluster_waiting == block->live_count || block->grid_waiting == block->live_count;
+}
+
 static void report_deadlock(void)
 {
     const struct block *block = run.block;
@@ -86,7 +91,7 @@ static void give_turn(void)
     uint32_t next = next_ready(block, run.thread);
     if (next < run.thread_count)
         go_to(next);
-    else if (block->grid_waiting == block->live_count)
+    else if (waits_for_other_blocks(block))
         switch_stack(&block->fibres[run.thread].stack, run.main_stack);
     else
         report_deadlock();
@@ -131,6 +136,27 @@ static uint32_t barrier(uint32_t predicate, uint32_t *count, void *pc)
     if (count)
         *count = block->met_predicates;
     return block->met;
+}
+
+uint32_t fibre_cluster_blocks(const struct fibre_launch *launch)
+{
+    return launch->cluster[0] * launch->cluster[1] * launch->cluster[2];
+}
+
+static uint32_t cluster_blocks(void)
+{
+    return fibre_cluster_blocks(run.launch);
+}
+
+/* Without clusters each block is one. */
+static void cluster_barrier(void *pc)
+{
+    if (cluster_blocks() == 1) {
+        barrier(0, NULL, pc);
+        return;
+    }
+    run.block->cluster_waiting++;
+    wait_as(WAIT_CLUSTER, pc);
 }
 
 static void grid_barrier(void *pc)
@@ -244,17 +270,28 @@ static void *stack_top(size_t number)
     return stacks + (number + 1) * STACK_BYTES - number * 320 % 4096;
 }
 
+/* Blocks are numbered cluster by cluster, x first in the grid of clusters and within each. */
+static struct image_index block_index(const struct fibre_launch *launch, uint64_t number)
+{
+    const uint32_t *cluster = launch->cluster;
+    uint32_t rank = (uint32_t)(number % fibre_cluster_blocks(launch));
+    uint64_t clusters_x = launch->grid[0] / cluster[0], clusters_y = launch->grid[1] / cluster[1];
+    number /= fibre_cluster_blocks(launch);
+    return (struct image_index){(uint32_t)(number % clusters_x) * cluster[0] + rank % cluster[0],
+        (uint32_t)(number / clusters_x % clusters_y) * cluster[1] + rank / cluster[0] % cluster[1],
+        (uint32_t)(number / clusters_x / clusters_y) * cluster[2] + rank / cluster[0] / cluster[1]};
+}
+
 static void start_block(struct block *block, uint64_t number, size_t first_fibre)
 {
     const struct fibre_launch *launch = run.launch;
     uint32_t threads = run.thread_count;
-    block->index = (struct image_index){(uint32_t)(number % launch->grid[0]),
-        (uint32_t)(number / launch->grid[0] % launch->grid[1]),
-        (uint32_t)(number / launch->grid[0] / launch->grid[1])};
+    block->index = block_index(launch, number);
     block->fibres = &fibres[first_fibre];
     block->first_fibre = (uint32_t)first_fibre;
     block->live_count = threads;
-    block->waiting = block->predicates = block->grid_waiting = 0;
+    block->waiting = block->predicates = 0;
+    block->cluster_waiting = block->grid_waiting = 0;
     memset(block->live, 0, sizeof block->live);
     for (uint32_t i = 0; i < threads; i++)
         set_bit(block->live, i);
@@ -281,7 +318,7 @@ static void poison_shared(void)
             memset((void *)loaded->objects[i].address, 0xFF, loaded->objects[i].bytes);
 }
 
-/* Runs the block until it ends, all of it waits at a grid barrier, or the launch fails. */
+/* Runs the block until it ends, all of it waits for other blocks, or the launch fails. */
 static void run_block(struct block *block)
 {
     run.block = block;
@@ -304,78 +341,183 @@ static void run_blocks(uint64_t count)
     }
 }
 
-/* --- cooperative launches --------------------------------------------------------------------- */
+/* --- blocks that are alive together ----------------------------------------------------------- */
 
-static size_t shared_image_bytes(void)
+#define SAVED_ALIGNMENT ((size_t)1024)
+
+/* Where an object of shared memory lies among the saved ones, `at` or later: as far from an aligned
+ * address as it really is, so that vectors and banks stay what they are. */
+static size_t saved_place(size_t at, uintptr_t address)
 {
-    size_t bytes = run.launch->shared_bytes;
-    for (size_t i = 0; i < run.launch->loaded->object_count; i++)
-        bytes +=
-            run.launch->loaded->objects[i].is_shared ? run.launch->loaded->objects[i].bytes : 0;
-    return bytes;
+    return (at + SAVED_ALIGNMENT - 1) / SAVED_ALIGNMENT * SAVED_ALIGNMENT +
+           address % SAVED_ALIGNMENT;
 }
 
-static void exchange_shared(char *saved, bool is_restore)
+/* Calls with each object of shared memory and its place; returns how much room all need. */
+static size_t each_shared(void (*visit)(char *at, char *saved, size_t bytes), char *saved)
 {
     const struct loaded *loaded = run.launch->loaded;
-    char *dynamic = loaded->image->dynamic_shared;
-    memcpy(is_restore ? dynamic : saved, is_restore ? saved : dynamic, run.launch->shared_bytes);
-    saved += run.launch->shared_bytes;
+    size_t end = run.launch->shared_bytes;
+    if (visit)
+        visit(loaded->image->dynamic_shared, saved, end);
     for (size_t i = 0; i < loaded->object_count; i++) {
         const struct loaded_object *object = &loaded->objects[i];
         if (!object->is_shared)
             continue;
-        char *at = (char *)object->address;
-        memcpy(is_restore ? at : saved, is_restore ? saved : at, object->bytes);
-        saved += object->bytes;
+        size_t place = saved_place(end, object->address);
+        if (visit)
+            visit((char *)object->address, saved + place, object->bytes);
+        end = place + object->bytes;
     }
+    return (end + SAVED_ALIGNMENT - 1) / SAVED_ALIGNMENT * SAVED_ALIGNMENT;
 }
 
-static void release_grid(struct block *blocks, uint64_t count)
+static void save(char *at, char *saved, size_t bytes)
 {
+    memcpy(saved, at, bytes);
+}
+
+static void restore(char *at, char *saved, size_t bytes)
+{
+    memcpy(at, saved, bytes);
+}
+
+struct block *fibre_saved_block(uintptr_t address, uintptr_t *bytes)
+{
+    *bytes = each_shared(NULL, NULL);
+    for (uint64_t i = 0; i < run.alive_count; i++)
+        if (address - (uintptr_t)run.alive[i].saved < *bytes)
+            return &run.alive[i];
+    return NULL;
+}
+
+static uint32_t cluster_rank(void)
+{
+    const uint32_t *cluster = run.launch->cluster;
+    const struct image_index *at = &run.block->index;
+    return at->x % cluster[0] +
+           cluster[0] * (at->y % cluster[1] + cluster[1] * (at->z % cluster[2]));
+}
+
+static struct {
+    uintptr_t address, found;
+} mapped;
+
+static void map_one(char *at, char *saved, size_t bytes)
+{
+    if (mapped.address - (uintptr_t)at < bytes)
+        mapped.found = (uintptr_t)saved + (mapped.address - (uintptr_t)at);
+}
+
+static uintptr_t cluster_address(uintptr_t shared, uint32_t rank, void *pc)
+{
+    uint32_t mine = cluster_rank();
+    if (rank >= cluster_blocks())
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc, "shared memory of block %u in a cluster of %u blocks",
+            rank, cluster_blocks());
+    if (rank == mine)
+        return shared;
+    const struct block *block = run.block + rank - mine;
+    mapped.address = shared;
+    mapped.found = 0;
+    each_shared(map_one, block->saved);
+    if (!mapped.found)
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc, "0x%zx is not in shared memory", (size_t)shared);
+    if (block->live_count == 0)
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
+            "shared memory of block %u of the cluster, which has ended", rank);
+    return mapped.found;
+}
+
+/* Those of a cluster go on when each has ended or waits at the cluster's barrier; true if so. */
+static bool release_cluster(struct block *blocks)
+{
+    bool is_waiting = false;
+    for (uint32_t i = 0; i < cluster_blocks(); i++) {
+        if (blocks[i].live_count && blocks[i].cluster_waiting != blocks[i].live_count)
+            return false;
+        is_waiting |= blocks[i].live_count > 0;
+    }
+    for (uint32_t i = 0; i < cluster_blocks(); i++) {
+        blocks[i].cluster_waiting = 0;
+        memcpy(blocks[i].ready, blocks[i].live, sizeof blocks[i].ready);
+    }
+    return is_waiting;
+}
+
+static bool release_grid(struct block *blocks, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (blocks[i].grid_waiting != blocks[i].live_count)
+            return false;
     for (uint64_t i = 0; i < count; i++) {
         blocks[i].grid_waiting = 0;
         memcpy(blocks[i].ready, blocks[i].live, sizeof blocks[i].ready);
     }
+    return true;
 }
 
-/* Each round takes every block to its next grid barrier or its end. */
-static void run_cooperative(struct block *blocks, uint64_t count)
+/* Each round takes every block to the next barrier that it shares with others, or to its end. */
+static void run_together(struct block *blocks, uint64_t count)
 {
     bool is_alive = true;
     while (is_alive && !run.result->error && trace_goes_on(count)) {
+        bool has_gone_on = false;
         is_alive = false;
         for (uint64_t i = 0; i < count && !run.result->error; i++) {
-            if (blocks[i].live_count == 0)
+            if (blocks[i].live_count == 0 || waits_for_other_blocks(&blocks[i]))
                 continue;
-            exchange_shared(blocks[i].saved, true);
+            each_shared(restore, blocks[i].saved);
             run_block(&blocks[i]);
-            exchange_shared(blocks[i].saved, false);
-            is_alive |= blocks[i].live_count > 0;
+            each_shared(save, blocks[i].saved);
+            has_gone_on = true;
         }
-        release_grid(blocks, count);
+        for (uint64_t i = 0; i < count; i++)
+            is_alive |= blocks[i].live_count > 0;
+        if (cluster_blocks() > 1)
+            for (uint64_t i = 0; i < count; i += cluster_blocks())
+                has_gone_on |= release_cluster(blocks + i);
+        if (is_alive && release_grid(blocks, count))
+            continue;
+        if (is_alive && !has_gone_on && !run.result->error) {
+            fprintf(stderr,
+                "emulator: %s: deadlock: blocks of a cluster wait for each other at "
+                "different barriers\n",
+                run.launch->kernel->image->name);
+            run.result->error = ERROR_LAUNCH_FAILED;
+        }
     }
 }
 
-static void start_cooperative(uint64_t count)
+/* All blocks of a cooperative launch, or one cluster after another. */
+static void run_groups(uint64_t count, uint64_t at_once)
 {
-    struct block *blocks = calloc(count, sizeof *blocks);
-    char *saved = calloc(count, shared_image_bytes() + 1);
-    if (blocks && saved && make_stacks(count * run.thread_count)) {
-        poison_shared();
-        for (uint64_t i = 0; i < count; i++) {
-            start_block(&blocks[i], i, i * run.thread_count);
-            blocks[i].saved = saved + i * shared_image_bytes();
-            for (uint32_t t = 0; t < run.thread_count; t++)
-                blocks[i].fibres[t].index = fibres[t].index;
-            exchange_shared(blocks[i].saved, false);
-        }
-        run_cooperative(blocks, count);
-    } else {
+    uint64_t groups = count / at_once;
+    size_t saved_bytes = each_shared(NULL, NULL);
+    run.alive = calloc(at_once, sizeof *run.alive);
+    char *saved = aligned_alloc(SAVED_ALIGNMENT, at_once * saved_bytes + SAVED_ALIGNMENT);
+    if (!run.alive || !saved || !make_stacks(at_once * run.thread_count)) {
         run.result->error = ERROR_LAUNCH_FAILED;
+    } else {
+        run.alive_count = at_once;
+        for (uint64_t t = run.thread_count; t < at_once * run.thread_count; t++)
+            fibres[t].index = fibres[t % run.thread_count].index;
     }
-    free(blocks);
+    for (uint64_t g = 0; !run.result->error && trace_goes_on(g) && g < trace_block_count(groups);
+         g++) {
+        uint64_t first = trace_block_number(g, groups) * at_once;
+        poison_shared();
+        for (uint64_t i = 0; i < at_once; i++) {
+            start_block(&run.alive[i], first + i, i * run.thread_count);
+            run.alive[i].saved = saved + i * saved_bytes;
+            each_shared(save, run.alive[i].saved);
+        }
+        run_together(run.alive, at_once);
+    }
+    free(run.alive);
     free(saved);
+    run.alive = NULL;
+    run.alive_count = 0;
 }
 
 /* --- the launch ------------------------------------------------------------------------------- */
@@ -387,6 +529,10 @@ static void prepare_image(const struct fibre_launch *launch)
         .barrier = barrier,
         .warp = warp,
         .grid_barrier = grid_barrier,
+        .cluster_barrier = cluster_barrier,
+        .cluster_rank = cluster_rank,
+        .cluster_blocks = cluster_blocks,
+        .cluster_address = cluster_address,
         .yield = yield,
         .fail = fail};
     struct image *image = launch->loaded->image;
@@ -420,7 +566,9 @@ void fibre_run(const struct fibre_launch *launch, struct fibre_result *result)
     prepare_image(launch);
     trace_begin_launch(launch);
     if (launch->is_cooperative)
-        start_cooperative(blocks);
+        run_groups(blocks, blocks);
+    else if (cluster_blocks() > 1)
+        run_groups(blocks, cluster_blocks());
     else
         run_blocks(blocks);
     trace_end_launch();

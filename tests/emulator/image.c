@@ -248,6 +248,10 @@ void *memset(void *to, int byte, size_t bytes)
 HIDDEN uint32_t tune_barrier(uint32_t predicate, uint32_t *count);
 HIDDEN uint64_t tune_warp(uint32_t op, uint32_t mask, uint64_t value, uint32_t argument);
 HIDDEN void tune_grid_barrier(void);
+HIDDEN void tune_cluster_barrier(void);
+HIDDEN uint32_t tune_cluster_rank(void);
+HIDDEN uint32_t tune_cluster_blocks(void);
+HIDDEN void *tune_cluster_address(const void *shared, uint32_t rank);
 HIDDEN void tune_yield(void);
 HIDDEN void tune_fail(uint32_t code, const char *text);
 HIDDEN long long tune_clock(void);
@@ -267,6 +271,26 @@ uint64_t tune_warp(uint32_t op, uint32_t mask, uint64_t value, uint32_t argument
 void tune_grid_barrier(void)
 {
     tune_services.grid_barrier(PC);
+}
+
+void tune_cluster_barrier(void)
+{
+    tune_services.cluster_barrier(PC);
+}
+
+uint32_t tune_cluster_rank(void)
+{
+    return tune_services.cluster_rank();
+}
+
+uint32_t tune_cluster_blocks(void)
+{
+    return tune_services.cluster_blocks();
+}
+
+void *tune_cluster_address(const void *shared, uint32_t rank)
+{
+    return (void *)tune_services.cluster_address((uintptr_t)shared, rank, PC);
 }
 
 void tune_yield(void)

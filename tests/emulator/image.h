@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TUNE_IMAGE_VERSION 2
+#define TUNE_IMAGE_VERSION 3
 #define IMAGE_DYNAMIC_SHARED_BYTES (227 * 1024) /* room for what any GPU allows: see trace.h */
 #define IMAGE_RANGES 16                         /* recently used ranges that the hooks know */
 #define IMAGE_CACHE_LINES 512                   /* 128-byte lines of the model's cache */
@@ -68,6 +68,11 @@ struct image_services {
     uint32_t (*barrier)(uint32_t predicate, uint32_t *count, void *pc);
     uint64_t (*warp)(uint32_t op, uint32_t mask, uint64_t value, uint32_t argument, void *pc);
     void (*grid_barrier)(void *pc);
+    void (*cluster_barrier)(void *pc);
+    uint32_t (*cluster_rank)(void);
+    uint32_t (*cluster_blocks)(void);
+    /* Where that block of the cluster has what is at `shared` in the caller's shared memory. */
+    uintptr_t (*cluster_address)(uintptr_t shared, uint32_t rank, void *pc);
     void (*yield)(void);
     void (*fail)(uint32_t code, const char *text, void *pc); /* does not return */
     /* Of a launch that is traced, else NULL: accesses to global and shared memory, each basic

@@ -17,6 +17,7 @@
 #define SWITCH_NS 5.0
 #define THREAD_NS 20.0
 #define LANES 32
+#define PORTABLE_CLUSTER_BLOCKS 8
 
 static double clock_ns; /* one for all streams */
 
@@ -112,6 +113,24 @@ static bool within(const uint32_t size[3], const uint32_t limit[3])
     return true;
 }
 
+static unsigned check_cluster(const struct node *node, uint64_t blocks, uint32_t threads)
+{
+    const struct fibre_launch *launch = &node->launch;
+    uint64_t in_cluster = 1;
+    for (int i = 0; i < 3; i++) {
+        if (launch->cluster[i] == 0 || launch->cluster[i] > FIBRE_CLUSTER_BLOCKS)
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        if (launch->grid[i] % launch->cluster[i] != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        in_cluster *= launch->cluster[i];
+    }
+    uint64_t limit =
+        node->function->may_have_large_clusters ? FIBRE_CLUSTER_BLOCKS : PORTABLE_CLUSTER_BLOCKS;
+    if (in_cluster > limit || in_cluster * threads > FIBRE_GRID_THREADS || in_cluster > blocks)
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    return CUDA_SUCCESS;
+}
+
 /* The driver's answers to what does not fit; it does not say which limit was met. */
 static unsigned check_launch(const struct node *node, bool has_params)
 {
@@ -137,59 +156,7 @@ static unsigned check_launch(const struct node *node, bool has_params)
         ((!trace_mode() && blocks > (uint64_t)per_sm * (uint64_t)current_scenario_device()->sms) ||
             blocks * threads > FIBRE_GRID_THREADS))
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    return CUDA_SUCCESS;
-}
-
-static unsigned launch(const char *name, struct CUfunc_st *function, const uint32_t grid[3],
-    const uint32_t block[3], uint32_t shared_bytes, struct CUstream_st *stream, void **params,
-    void **extra, bool is_cooperative)
-{
-    struct node node = {.kind = NODE_LAUNCH, .function = function};
-    if (!function)
-        return CUDA_ERROR_INVALID_HANDLE;
-    unsigned result = begin_call(name, NEED_CONTEXT, function, &node.effect);
-    if (result)
-        return end_call(result);
-    note_launch(function);
-    node.launch = (struct fibre_launch){.loaded = function->module->loaded,
-        .kernel = function->kernel,
-        .grid = {grid[0], grid[1], grid[2]},
-        .block = {block[0], block[1], block[2]},
-        .shared_bytes = shared_bytes,
-        .is_cooperative = is_cooperative,
-        .params = params};
-    if (extra)
-        return end_call(CUDA_ERROR_NOT_SUPPORTED);
-    result = check_launch(&node, params != NULL);
-    if (!result)
-        result = stream_submit(stream_of(stream), &node);
-    return end_call(result);
-}
-
-EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
-    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-    struct CUstream_st *stream, void **params, void **extra);
-unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
-    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-    struct CUstream_st *stream, void **params, void **extra)
-{
-    const uint32_t grid[3] = {grid_x, grid_y, grid_z};
-    const uint32_t block[3] = {block_x, block_y, block_z};
-    return launch(
-        "cuLaunchKernel", function, grid, block, shared_bytes, stream, params, extra, false);
-}
-
-EXPORTED unsigned cuLaunchCooperativeKernel(struct CUfunc_st *function, unsigned grid_x,
-    unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-    unsigned shared_bytes, struct CUstream_st *stream, void **params);
-unsigned cuLaunchCooperativeKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
-    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-    struct CUstream_st *stream, void **params)
-{
-    const uint32_t grid[3] = {grid_x, grid_y, grid_z};
-    const uint32_t block[3] = {block_x, block_y, block_z};
-    return launch("cuLaunchCooperativeKernel", function, grid, block, shared_bytes, stream, params,
-        NULL, true);
+    return check_cluster(node, blocks, threads);
 }
 
 /* CUlaunchConfig and CUlaunchAttribute */
@@ -212,22 +179,80 @@ struct launch_config {
 
 enum { LAUNCH_COOPERATIVE = 2, LAUNCH_CLUSTER_DIMENSION = 4 };
 
+static void read_attributes(const struct launch_config *config, struct fibre_launch *launch)
+{
+    for (uint32_t i = 0; i < config->attribute_count; i++) {
+        const struct launch_attribute *attribute = &config->attributes[i];
+        if (attribute->id == LAUNCH_COOPERATIVE)
+            launch->is_cooperative = attribute->value.cooperative != 0;
+        if (attribute->id == LAUNCH_CLUSTER_DIMENSION)
+            memcpy(launch->cluster, attribute->value.cluster, sizeof launch->cluster);
+    }
+}
+
+static unsigned launch(const char *name, struct CUfunc_st *function,
+    const struct launch_config *config, void **params, void **extra)
+{
+    struct node node = {.kind = NODE_LAUNCH, .function = function};
+    if (!function)
+        return CUDA_ERROR_INVALID_HANDLE;
+    unsigned result = begin_call(name, NEED_CONTEXT, function, &node.effect);
+    if (result)
+        return end_call(result);
+    note_launch(function);
+    node.launch = (struct fibre_launch){.loaded = function->module->loaded,
+        .kernel = function->kernel,
+        .grid = {config->grid[0], config->grid[1], config->grid[2]},
+        .block = {config->block[0], config->block[1], config->block[2]},
+        .cluster = {1, 1, 1},
+        .shared_bytes = config->shared_bytes,
+        .params = params};
+    read_attributes(config, &node.launch);
+    if (extra)
+        return end_call(CUDA_ERROR_NOT_SUPPORTED);
+    result = check_launch(&node, params != NULL);
+    if (!result)
+        result = stream_submit(stream_of(config->stream), &node);
+    return end_call(result);
+}
+
+EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
+    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+    struct CUstream_st *stream, void **params, void **extra);
+unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
+    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+    struct CUstream_st *stream, void **params, void **extra)
+{
+    const struct launch_config config = {.grid = {grid_x, grid_y, grid_z},
+        .block = {block_x, block_y, block_z},
+        .shared_bytes = shared_bytes,
+        .stream = stream};
+    return launch("cuLaunchKernel", function, &config, params, extra);
+}
+
+EXPORTED unsigned cuLaunchCooperativeKernel(struct CUfunc_st *function, unsigned grid_x,
+    unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+    unsigned shared_bytes, struct CUstream_st *stream, void **params);
+unsigned cuLaunchCooperativeKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
+    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+    struct CUstream_st *stream, void **params)
+{
+    const struct launch_attribute cooperative = {.id = LAUNCH_COOPERATIVE, .value.cooperative = 1};
+    const struct launch_config config = {.grid = {grid_x, grid_y, grid_z},
+        .block = {block_x, block_y, block_z},
+        .shared_bytes = shared_bytes,
+        .stream = stream,
+        .attributes = &cooperative,
+        .attribute_count = 1};
+    return launch("cuLaunchCooperativeKernel", function, &config, params, NULL);
+}
+
 EXPORTED unsigned cuLaunchKernelEx(
     const struct launch_config *config, struct CUfunc_st *function, void **params, void **extra);
 unsigned cuLaunchKernelEx(
     const struct launch_config *config, struct CUfunc_st *function, void **params, void **extra)
 {
-    bool is_cooperative = false;
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
-    for (uint32_t i = 0; i < config->attribute_count; i++) {
-        const struct launch_attribute *attribute = &config->attributes[i];
-        const uint32_t *cluster = attribute->value.cluster;
-        if (attribute->id == LAUNCH_COOPERATIVE)
-            is_cooperative = attribute->value.cooperative != 0;
-        if (attribute->id == LAUNCH_CLUSTER_DIMENSION && cluster[0] * cluster[1] * cluster[2] != 1)
-            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    }
-    return launch("cuLaunchKernel", function, config->grid, config->block, config->shared_bytes,
-        config->stream, params, extra, is_cooperative);
+    return launch("cuLaunchKernel", function, config, params, extra);
 }

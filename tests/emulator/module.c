@@ -217,6 +217,8 @@ unsigned cuFuncSetAttribute(struct CUfunc_st *function, int attribute, int value
         else
             function->max_dynamic_shared = (uint32_t)value;
     }
+    if (!result && attribute == 14)
+        function->may_have_large_clusters = value != 0;
     return end_call(result);
 }
 

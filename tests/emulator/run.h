@@ -10,7 +10,7 @@
 
 enum { ERROR_ILLEGAL_ADDRESS = 700, ERROR_MISALIGNED_ADDRESS = 716, ERROR_LAUNCH_FAILED = 719 };
 
-enum wait { WAIT_NOT, WAIT_BARRIER, WAIT_WARP, WAIT_GRID };
+enum wait { WAIT_NOT, WAIT_BARRIER, WAIT_WARP, WAIT_CLUSTER, WAIT_GRID };
 
 struct fibre {
     void *stack; /* saved context */
@@ -33,9 +33,9 @@ struct block {
     uint64_t live[WORDS], ready[WORDS];
     uint32_t waiting, predicates; /* at the barrier so far */
     uint32_t met, met_predicates; /* at the last one */
-    uint32_t grid_waiting;
+    uint32_t cluster_waiting, grid_waiting;
     struct warp warps[FIBRE_BLOCK_THREADS / 32];
-    char *saved; /* its shared memory while another block runs (cooperative launches) */
+    char *saved; /* its shared memory while another block runs, where several are alive */
 };
 
 struct run {
@@ -43,6 +43,8 @@ struct run {
     struct fibre_result *result;
     struct image_hot *hot;
     struct block *block;
+    struct block *alive; /* blocks that are alive together, clusters one after another; or NULL */
+    uint64_t alive_count;
     uint32_t thread, thread_count, words;
     void *main_stack;
     struct image_range uses[USES];
@@ -50,6 +52,11 @@ struct run {
 };
 
 extern struct run run;
+
+/* Blocks of a cluster, 1 without clusters. */
+uint32_t fibre_cluster_blocks(const struct fibre_launch *launch);
+/* The block in whose saved shared memory the address is, with how much that is; or NULL. */
+struct block *fibre_saved_block(uintptr_t address, uintptr_t *bytes);
 
 /* Leaves the running fibre for good; what its stack held is dropped. */
 void end_launch(void);

@@ -220,6 +220,84 @@ static void all_blocks_of_a_cooperative_launch_meet(void **state)
     MUST(cuModuleUnload(module));
 }
 
+/* Each block leaves numbers in static and dynamic shared memory; all read all, then write to the
+ * next block's. */
+static void blocks_of_a_cluster_reach_each_others_shared_memory(void **state)
+{
+    (void)state;
+    struct module *module;
+    struct function *k = client_kernel_in(
+        "#include <cooperative_groups.h>\n" KERNEL "(int *out)\n"
+        "{\n"
+        "    __shared__ int mine, given;\n"
+        "    extern __shared__ int4 open[];\n"
+        "    auto cluster = cooperative_groups::this_cluster();\n"
+        "    int rank = cluster.block_rank(), blocks = cluster.num_blocks();\n"
+        "    int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);\n"
+        "    if (threadIdx.x == 0) mine = block;\n"
+        "    open[threadIdx.x] = int4{0, 0, 0, block * 100 + (int)threadIdx.x};\n"
+        "    cluster.sync();\n"
+        "    int sum = 0;\n"
+        "    for (int i = 0; i < blocks; i++)\n"
+        "        sum += *cluster.map_shared_rank(&mine, i) +\n"
+        "               cluster.map_shared_rank(open, i)[63 - threadIdx.x].w;\n"
+        "    if (threadIdx.x == 0) *cluster.map_shared_rank(&given, (rank + 1) % blocks) = rank;\n"
+        "    cluster.sync();\n"
+        "    if (threadIdx.x == 5) {\n"
+        "        out[3 * block] = sum;\n"
+        "        out[3 * block + 1] = given;\n"
+        "        out[3 * block + 2] = rank;\n"
+        "    }\n"
+        "}",
+        "k", &module);
+    static const unsigned grids[][3] = {{12, 1, 1}, {4, 6, 2}, {16, 1, 1}, {3, 1, 1}};
+    static const unsigned clusters[][3] = {{4, 1, 1}, {2, 3, 1}, {16, 1, 1}, {1, 1, 1}};
+    int out[48 * 3];
+    device_ptr p = client_buffer(NULL, sizeof out);
+    void *params[] = {&p};
+    MUST(cuFuncSetAttribute(k, 14, 1)); /* clusters of more than 8 blocks */
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        const unsigned *grid = grids[i], *cluster = clusters[i];
+        int blocks = (int)(cluster[0] * cluster[1] * cluster[2]);
+        MUST(client_launch_clusters(k, grid, cluster, 64, 64 * 16, params));
+        MUST(cuMemcpyDtoH_v2(out, p, sizeof out));
+        for (unsigned b = 0; b < grid[0] * grid[1] * grid[2]; b++) {
+            unsigned x = b % grid[0], y = b / grid[0] % grid[1], z = b / grid[0] / grid[1];
+            int rank = (int)(x % cluster[0] + cluster[0] * (y % cluster[1]));
+            int sum = 58 * blocks;
+            for (unsigned dy = 0; dy < cluster[1]; dy++)
+                for (unsigned dx = 0; dx < cluster[0]; dx++)
+                    sum += 101 * (int)(x - x % cluster[0] + dx +
+                                       grid[0] * (y - y % cluster[1] + dy + grid[1] * z));
+            assert_int_equal(out[3 * b], sum);
+            assert_int_equal(out[3 * b + 1], (rank + blocks - 1) % blocks);
+            assert_int_equal(out[3 * b + 2], rank);
+        }
+    }
+    MUST(cuMemFree_v2(p));
+    MUST(cuModuleUnload(module));
+}
+
+static void clusters_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    struct module *module;
+    struct function *k = client_kernel_in(KERNEL "(int *out) { }", "k", &module);
+    device_ptr p = 0;
+    void *params[] = {&p};
+    const unsigned grid[3] = {32, 1, 1};
+    CHECK_RESULT(client_launch_clusters(k, grid, (unsigned[3]){16, 1, 1}, 32, 0, params), 912);
+    CHECK_RESULT(client_launch_clusters(k, grid, (unsigned[3]){0, 1, 1}, 32, 0, params), 912);
+    CHECK_RESULT(client_launch_clusters(k, grid, (unsigned[3]){3, 1, 1}, 32, 0, params), 1);
+    CHECK_RESULT(client_launch_clusters(k, grid, (unsigned[3]){1, 2, 1}, 32, 0, params), 1);
+    MUST(cuFuncSetAttribute(k, 14, 1));
+    MUST(client_launch_clusters(k, grid, (unsigned[3]){16, 1, 1}, 32, 0, params));
+    CHECK_RESULT(client_launch_clusters(k, grid, (unsigned[3]){16, 1, 1}, 1024, 0, params), 912);
+    CHECK_RESULT(client_launch_clusters(k, grid, (unsigned[3]){32, 1, 1}, 32, 0, params), 912);
+    MUST(cuCtxSynchronize());
+    MUST(cuModuleUnload(module));
+}
+
 static void templates_are_found_by_their_name_expression(void **state)
 {
     (void)state;
@@ -669,6 +747,8 @@ int main(void)
         cmocka_unit_test(atomics_and_volatile_flags_work_between_threads),
         cmocka_unit_test(blocks_run_in_ascending_order),
         cmocka_unit_test(all_blocks_of_a_cooperative_launch_meet),
+        cmocka_unit_test(blocks_of_a_cluster_reach_each_others_shared_memory),
+        cmocka_unit_test(clusters_that_do_not_fit_are_refused),
         cmocka_unit_test(templates_are_found_by_their_name_expression),
         cmocka_unit_test(templates_have_dynamic_shared_memory),
         cmocka_unit_test(module_variables_can_be_copied_to),

@@ -27,6 +27,7 @@ struct fault {
 };
 
 static const struct fault *fault;
+static unsigned fault_cluster; /* blocks of a cluster */
 
 /* k(p) with a buffer of 256 bytes must give the fault's error at the next call, and for ever. */
 static void run_fault(void)
@@ -37,7 +38,8 @@ static void run_fault(void)
     struct context *context;
     device_ptr p = client_buffer(NULL, 256), q;
     void *params[] = {&p};
-    MUST(client_launch(k, 2, fault->threads, fault->shared, params));
+    const unsigned grid[3] = {2, 1, 1}, cluster[3] = {fault_cluster, 1, 1};
+    MUST(client_launch_clusters(k, grid, cluster, fault->threads, fault->shared, params));
     CHECK_RESULT(cuCtxSynchronize(), fault->error);
     CHECK_RESULT(cuMemAlloc_v2(&q, 16), fault->error);
     CHECK_RESULT(client_launch(k, 1, 1, 0, params), fault->error);
@@ -47,8 +49,9 @@ static void run_fault(void)
     MUST(cuDeviceGetCount(&count)); /* no context needed: still answered */
 }
 
-static void expect_faults(const struct fault *faults, size_t count)
+static void expect_faults_in_clusters(const struct fault *faults, size_t count, unsigned cluster)
 {
+    fault_cluster = cluster;
     for (size_t i = 0; i < count; i++) {
         fault = &faults[i];
         char *text = client_in_child(run_fault, 0);
@@ -57,6 +60,11 @@ static void expect_faults(const struct fault *faults, size_t count)
         assert_non_null(strstr(text, faults[i].message));
         free(text);
     }
+}
+
+static void expect_faults(const struct fault *faults, size_t count)
+{
+    expect_faults_in_clusters(faults, count, 1);
 }
 
 static void stray_accesses_end_the_context_and_name_their_line(void **state)
@@ -120,6 +128,38 @@ static void threads_that_cannot_meet_are_an_error_and_no_hang(void **state)
             32, 0, 719, "not cooperative"},
     };
     expect_faults(faults, sizeof faults / sizeof *faults);
+}
+
+#define CLUSTER "auto cluster = cooperative_groups::this_cluster();\n"
+
+static void faults_of_clusters_are_told(void **state)
+{
+    (void)state;
+    static const struct fault faults[] = {
+        {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { " CLUSTER
+         "if (threadIdx.x < 32) cluster.sync(); else __syncthreads(); }",
+            64, 0, 719, "32 threads wait at a barrier that 32 others do not reach"},
+        {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { __shared__ int s; s = 1; " CLUSTER
+         "cluster.sync(); if (cluster.block_rank() == 1) p[0] = *cluster.map_shared_rank(&s, 0); }",
+            1, 0, 700, "shared memory of block 0 of the cluster, which has ended"},
+        {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { __shared__ int s; s = 1; " CLUSTER
+         "p[0] = *cluster.map_shared_rank(&s, 2); }",
+            1, 0, 700, "block 2 in a cluster of 2 blocks"},
+        {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { " CLUSTER
+         "p[0] = *cluster.map_shared_rank(p, 1); }",
+            1, 0, 700, "is not in shared memory"},
+        {"#include <cooperative_groups.h>\n" KERNEL
+         "(int *p) { extern __shared__ int s[]; s[0] = 1; " CLUSTER
+         "cluster.sync(); p[0] = cluster.map_shared_rank(s, 1 - blockIdx.x)[1 << 20]; }",
+            1, 16, 700, "in no buffer"},
+    };
+    static const struct fault alone[] = {
+        {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { __shared__ int s; s = 1; " CLUSTER
+         "p[0] = *cluster.map_shared_rank(&s, 1); }",
+            1, 0, 700, "block 1 in a cluster of 1 blocks"},
+    };
+    expect_faults_in_clusters(faults, sizeof faults / sizeof *faults, 2);
+    expect_faults(alone, sizeof alone / sizeof *alone);
 }
 
 static void traps_and_assertions_end_the_launch(void **state)
@@ -552,6 +592,7 @@ int main(void)
         cmocka_unit_test(stray_accesses_end_the_context_and_name_their_line),
         cmocka_unit_test(misaligned_vectors_are_faults),
         cmocka_unit_test(threads_that_cannot_meet_are_an_error_and_no_hang),
+        cmocka_unit_test(faults_of_clusters_are_told),
         cmocka_unit_test(traps_and_assertions_end_the_launch),
         cmocka_unit_test(shared_memory_is_poisoned_for_each_block),
         cmocka_unit_test(freed_and_host_memory_is_out_of_reach),

@@ -678,6 +678,31 @@ static void blocks_of_a_cooperative_launch_are_told_apart(void **state)
     MUST(cuModuleUnload(module));
 }
 
+/* Whole clusters run, and what lies in another block's shared memory is shared memory. */
+static void blocks_of_a_cluster_are_traced_together(void **state)
+{
+    (void)state;
+    int n = 0;
+    struct module *module;
+    struct function *k = client_kernel_in(
+        "#include <cooperative_groups.h>\n" KERNEL "{\n extern __shared__ float s[];\n" THREAD AT(
+            10) "s[t] = t;\ncooperative_groups::this_cluster().sync();\n"
+                "a[t] = cooperative_groups::this_cluster().map_shared_rank(s, 1 - blockIdx.x % "
+                "2)[2 * t % 64];\n"
+                "cooperative_groups::this_cluster().sync(); }",
+        "k", &module);
+    void *params[] = {&buffer_a, &buffer_b, &n};
+    MUST(trace_begin("{\"blocks\":1}"));
+    MUST(
+        client_launch_clusters(k, (unsigned[3]){6, 1, 1}, (unsigned[3]){2, 1, 1}, 64, 256, params));
+    json_t *launches = end_trace(), *launch = json_array_get(launches, 0);
+    assert_int_equal(number(launch, "blocks_traced"), 2);
+    expect_requests(row_of(launch, 12, "shared", "load"), 4, 128);
+    expect_each(row_of(launch, 12, "shared", "load"), "degrees", 2);
+    json_decref(launches);
+    MUST(cuModuleUnload(module));
+}
+
 static void options_that_cannot_be_read_are_refused(void **state)
 {
     (void)state;
@@ -745,6 +770,7 @@ int main(void)
         cmocka_unit_test(a_traced_device_has_room_for_what_any_gpu_has),
         cmocka_unit_test(a_memset_of_zeros_stays_within_its_range),
         cmocka_unit_test(blocks_of_a_cooperative_launch_are_told_apart),
+        cmocka_unit_test(blocks_of_a_cluster_are_traced_together),
         cmocka_unit_test(options_that_cannot_be_read_are_refused),
         cmocka_unit_test(nothing_is_seen_outside_of_a_trace),
     };

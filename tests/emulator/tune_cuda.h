@@ -36,6 +36,10 @@ TUNE_HIDDEN unsigned tune_barrier(unsigned predicate, unsigned *count) noexcept;
 TUNE_HIDDEN unsigned long tune_warp(
     unsigned op, unsigned mask, unsigned long value, unsigned argument) noexcept;
 TUNE_HIDDEN void tune_grid_barrier() noexcept;
+TUNE_HIDDEN void tune_cluster_barrier() noexcept;
+TUNE_HIDDEN unsigned tune_cluster_rank() noexcept;
+TUNE_HIDDEN unsigned tune_cluster_blocks() noexcept;
+TUNE_HIDDEN void *tune_cluster_address(const void *shared, unsigned rank) noexcept;
 TUNE_HIDDEN void tune_yield() noexcept;
 TUNE_HIDDEN void tune_fail(unsigned code, const char *text) noexcept __attribute__((noreturn));
 TUNE_HIDDEN long long tune_clock() noexcept;
@@ -361,7 +365,7 @@ TUNE_LOAD(__ldlu)
 TUNE_LOAD(__ldcv)
 #undef TUNE_LOAD
 #define TUNE_STORE(name)                                                                           \
-    template <typename T> static inline void name(T *p, T v)                                       \
+    template <typename T> static inline void name(T *p, typename tune_same<T>::type v)             \
     {                                                                                              \
         *p = v;                                                                                    \
     }
@@ -390,9 +394,10 @@ extern "C" {
     X(cbrt)                                                                                        \
     X(exp)                                                                                         \
     X(exp2)                                                                                        \
-    X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) \
-        X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(tgamma) X(lgamma) X(floor)     \
-            X(ceil) X(trunc) X(round) X(rint) X(nearbyint) X(fabs) X(logb)
+    X(expm1)                                                                                       \
+    X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh)  \
+        X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(tgamma) X(lgamma) X(floor) X(ceil)     \
+            X(trunc) X(round) X(rint) X(nearbyint) X(fabs) X(logb)
 #define TUNE_BINARY(X)                                                                             \
     X(pow) X(atan2) X(fmod) X(remainder) X(hypot) X(fmin) X(fmax) X(fdim) X(copysign) X(nextafter)
 TUNE_UNARY(TUNE_MATH1)

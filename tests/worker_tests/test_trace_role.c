@@ -231,6 +231,14 @@ static void only_the_given_folder_counts(void **state)
     use_emulator(true);
 }
 
+static void launches_in_clusters_are_traced(void **state)
+{
+    (void)state;
+    json_t *request = request_of(copy_source, N);
+    json_object_set_new(launch_of(request), "cluster", json_pack("[iii]", 2, 1, 1));
+    json_decref(traced(request));
+}
+
 /* --- what is wrong ---------------------------------------------------------------------------- */
 
 static void without_the_emulator_the_hello_says_what_to_install(void **state)
@@ -291,14 +299,6 @@ static void a_fault_is_told_with_its_place(void **state)
         json_decref(answer);
         assert_int_equal(worker_end(&worker), 0);
     }
-}
-
-static void clusters_are_refused_with_a_sentence(void **state)
-{
-    (void)state;
-    json_t *request = request_of(copy_source, N);
-    json_object_set_new(launch_of(request), "cluster", json_pack("[iii]", 2, 1, 1));
-    assert_fails(request, "clusters of blocks");
 }
 
 static void a_request_in_part_is_refused_with_what_it_lacks(void **state)
@@ -372,13 +372,13 @@ int main(void)
         cmocka_unit_test(a_hook_that_fails_is_named),
         cmocka_unit_test(buffers_larger_than_this_machines_memory_are_no_trouble),
         cmocka_unit_test(a_block_may_have_the_shared_memory_of_the_largest_gpu),
+        cmocka_unit_test(launches_in_clusters_are_traced),
         cmocka_unit_test(only_the_given_folder_counts),
         cmocka_unit_test(without_the_emulator_the_hello_says_what_to_install),
         cmocka_unit_test(without_a_host_compiler_the_answer_says_to_install_one),
         cmocka_unit_test(what_does_not_compile_is_told_by_its_first_error),
         cmocka_unit_test(options_are_those_that_the_compile_role_allows),
         cmocka_unit_test(a_fault_is_told_with_its_place),
-        cmocka_unit_test(clusters_are_refused_with_a_sentence),
         cmocka_unit_test(a_request_in_part_is_refused_with_what_it_lacks),
         cmocka_unit_test(a_kernel_without_end_is_cut_before_the_deadline),
         cmocka_unit_test(a_compile_without_end_is_ended_by_the_watchdog_with_an_answer),

@@ -1,0 +1,122 @@
+// Clusters of blocks (sm_90 on): their barrier, and shared memory of the other blocks of the
+// cluster. For kernels whose manifest launches them with "cluster" and requires sm >= 90 there.
+//
+// A block may end only when no other block reads or writes its shared memory any more: the last
+// use, then cluster_arrive, and cluster_wait before the end.
+#pragma once
+#include "common.cuh"
+
+// The block's number within its cluster.
+__device__ inline unsigned cluster_rank()
+{
+#ifdef TUNE_EMULATOR
+    return tune_cluster_rank();
+#else
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+#endif
+}
+
+// How many blocks it has.
+__device__ inline unsigned cluster_blocks()
+{
+#ifdef TUNE_EMULATOR
+    return tune_cluster_blocks();
+#else
+    unsigned blocks;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return blocks;
+#endif
+}
+
+// The two halves of a barrier of all threads of the cluster: what was written before one's arrival
+// is seen after the others' wait. Every thread calls both, in turn; work that needs no other block
+// may stand between them.
+__device__ inline void cluster_arrive()
+{
+#ifndef TUNE_EMULATOR
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+__device__ inline void cluster_wait()
+{
+#ifdef TUNE_EMULATOR
+    TUNE_ORDERED();
+    tune_cluster_barrier(); // both halves
+    TUNE_ORDERED();
+#else
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+__device__ inline void cluster_sync()
+{
+    cluster_arrive();
+    cluster_wait();
+}
+
+#ifndef TUNE_EMULATOR
+
+// The address, in the cluster's window, of what block `rank` has where `own` is in this block.
+__device__ inline unsigned cluster_address(const void *own, unsigned rank)
+{
+    unsigned address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(address)
+        : "r"((unsigned)__cvta_generic_to_shared(own)), "r"(rank));
+    return address;
+}
+
+#endif
+
+// What block `rank` has in its shared memory where `own` is in this block's.
+__device__ inline float cluster_load(const float *own, unsigned rank)
+{
+#ifdef TUNE_EMULATOR
+    return *static_cast<const float *>(tune_cluster_address(own, rank));
+#else
+    float value;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];"
+                 : "=f"(value)
+                 : "r"(cluster_address(own, rank))
+                 : "memory");
+    return value;
+#endif
+}
+
+__device__ inline float2 cluster_load(const float2 *own, unsigned rank)
+{
+#ifdef TUNE_EMULATOR
+    return *static_cast<const float2 *>(tune_cluster_address(own, rank));
+#else
+    float2 value;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(value.x), "=f"(value.y)
+                 : "r"(cluster_address(own, rank))
+                 : "memory");
+    return value;
+#endif
+}
+
+__device__ inline void cluster_store(float *own, unsigned rank, float value)
+{
+#ifdef TUNE_EMULATOR
+    *static_cast<float *>(tune_cluster_address(own, rank)) = value;
+#else
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(cluster_address(own, rank)), "f"(value)
+                 : "memory");
+#endif
+}
+
+__device__ inline void cluster_store(float2 *own, unsigned rank, float2 value)
+{
+#ifdef TUNE_EMULATOR
+    *static_cast<float2 *>(tune_cluster_address(own, rank)) = value;
+#else
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(cluster_address(own, rank)),
+                 "f"(value.x), "f"(value.y)
+                 : "memory");
+#endif
+}
