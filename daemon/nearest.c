@@ -387,10 +387,19 @@ static void look_init(
         look->logs[i] = log2((double)question->dims[i]);
 }
 
-static bool may_serve(const struct look *look, const struct row *row)
+/* A row of the same problem: what of its shape is a choice is as asked. */
+static bool is_alike(const struct look *look, size_t index)
 {
+    const struct table *table = look->table;
+    const struct row *row = &table->rows[index];
     return row->dtype == look->dtype && row->mode == look->mode &&
-           (row->sm == 0) == (look->sm == 0);
+           manifest_same_choices(look->question->plugin->manifest, look->question->dims,
+               &table->dims[index * table->dim_count]);
+}
+
+static bool may_serve(const struct look *look, size_t index)
+{
+    return (look->table->rows[index].sm == 0) == (look->sm == 0) && is_alike(look, index);
 }
 
 static double row_distance(const struct look *look, size_t row)
@@ -472,7 +481,7 @@ static size_t find_best(struct look *look, struct fit *best_fit)
     size_t best = SIZE_MAX;
     look->verdicts = xcalloc(table->texts.count + 1, 1);
     for (size_t i = 0; i < table->count; i++) {
-        if (!may_serve(look, &table->rows[i]))
+        if (!may_serve(look, i))
             continue;
         struct fit fit = fit_of(look, i);
         if ((best == SIZE_MAX || is_better(look, &fit, i, best_fit, best)) &&
@@ -501,7 +510,7 @@ static size_t find_around(
                              ? row->arch == look->arch && row->default_ns > 0
                              : row->arch == like->arch && row->gpu == like->gpu &&
                                    row->sms == like->sms && row->fingerprint == like->fingerprint;
-        if (!is_wanted || row->dtype != look->dtype || row->mode != look->mode)
+        if (!is_wanted || !is_alike(look, i))
             continue;
         struct fit fit = fit_of(look, i);
         size_t at = count;

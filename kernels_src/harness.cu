@@ -18,7 +18,7 @@ typedef long long i64;
 #define WORST 1e300        // a ratio that stands for "infinitely wrong"; JSON has no infinity
 
 enum { F64, F32, F16, BF16, TF32, I64, I32, I16, I8, U64, U32, U16, U8 };
-enum { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE };
+enum { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE, FILL_BELOW };
 
 union float_bits {
     float value;
@@ -187,7 +187,9 @@ static __device__ int fraction_bits(int dtype)
     return dtype == F64 ? 52 : dtype == F16 ? 10 : dtype == BF16 ? 7 : dtype == TF32 ? 10 : 23;
 }
 
-// "uniform" is [-1, 1) in floats, any bits in integers; "index" counts, in floats modulo what they hold exactly.
+// "uniform" is [-1, 1) in floats, any bits in integers; "index" counts, in floats modulo what they hold exactly; "below"
+// is 0 to value - 1, which the type holds. value is at most 2^53, so no remainder is more likely than another by more
+// than one in 2^11.
 static __device__ double float_element(int dtype, int fill, double value, u64 random, i64 i)
 {
     int bits = fraction_bits(dtype);
@@ -201,6 +203,8 @@ static __device__ double float_element(int dtype, int fill, double value, u64 ra
         return (double)(i & ((2ll << bits) - 1));
     case FILL_VALUE:
         return value;
+    case FILL_BELOW:
+        return (double)(random % (u64)value);
     default:
         return 0.0;
     }
@@ -217,6 +221,8 @@ static __device__ u64 int_element(int dtype, int fill, double value, u64 random,
         return (u64)i;
     case FILL_VALUE:
         return value < 0 ? (u64)(i64)value : (u64)value;
+    case FILL_BELOW:
+        return random % (u64)value;
     default:
         return 0;
     }

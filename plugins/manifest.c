@@ -61,10 +61,18 @@ const char *dtype_c_type(const char *dtype)
     return i == SIZE_MAX ? NULL : dtypes[i].c_type;
 }
 
-const char *dtype_resolve(const char *dtype, const char *swept)
+const char *manifest_buffer_dtype(
+    const struct manifest *manifest, const struct manifest_buffer *buffer, const char *swept)
 {
-    const char *resolved = strcmp(dtype, "T") == 0 ? swept : dtype;
-    return strcmp(resolved, "tf32") == 0 ? "f32" : resolved;
+    for (size_t i = 0; buffer->dtypes != NULL && i < manifest->dtype_count; i++)
+        if (strcmp(manifest->dtypes[i], swept) == 0)
+            return buffer->dtypes[i];
+    return buffer->dtype == NULL || strcmp(buffer->dtype, "T") == 0 ? swept : buffer->dtype;
+}
+
+const char *dtype_stored(const char *dtype)
+{
+    return strcmp(dtype, "tf32") == 0 ? "f32" : dtype;
 }
 
 /* --- slots ------------------------------------------------------------------------------------ */
@@ -145,76 +153,102 @@ bool manifest_has_dtype(const struct manifest *manifest, const char *dtype)
     return false;
 }
 
-static size_t find_value(const struct manifest_param *param, int64_t value)
+/* The listed values of a param or of a choice. */
+struct values {
+    const char *kind, *owner;
+    size_t count;
+    const int64_t *values;
+    char *const *names;
+};
+
+static struct values values_of_param(const struct manifest_param *param)
 {
-    for (size_t i = 0; i < param->value_count; i++)
-        if (param->values[i] == value)
+    return (struct values){
+        "param", param->name, param->value_count, param->values, param->value_names};
+}
+
+static struct values values_of_dim(const struct manifest_dim *dim)
+{
+    return (struct values){"dimension", dim->name, dim->value_count, dim->values, dim->value_names};
+}
+
+static size_t find_value(const struct values *values, int64_t value)
+{
+    for (size_t i = 0; i < values->count; i++)
+        if (values->values[i] == value)
             return i;
     return SIZE_MAX;
 }
 
 const char *manifest_param_define(const struct manifest_param *param, int64_t value)
 {
-    size_t index = find_value(param, value);
+    struct values values = values_of_param(param);
+    size_t index = find_value(&values, value);
     return index == SIZE_MAX ? NULL : param->value_defines[index];
 }
 
-static size_t find_value_name(const struct manifest_param *param, const char *name)
+static size_t find_value_name(const struct values *values, const char *name)
 {
-    for (size_t i = 0; i < param->value_count; i++)
-        if (param->value_names[i] != NULL && strcmp(param->value_names[i], name) == 0)
+    for (size_t i = 0; i < values->count; i++)
+        if (values->names[i] != NULL && strcmp(values->names[i], name) == 0)
             return i;
     return SIZE_MAX;
 }
 
-static int no_such_value(
-    const struct manifest_param *param, const char *given, struct tune_error *err)
+static int no_such_value(const struct values *values, const char *given, struct tune_error *err)
 {
     char list[120] = "";
     size_t used = 0;
-    for (size_t i = 0; i < param->value_count; i++) {
+    for (size_t i = 0; i < values->count; i++) {
         char one[MANIFEST_MAX_NAME + 24];
-        int length = param->value_names[i]
-                         ? snprintf(one, sizeof one, "%s", param->value_names[i])
-                         : snprintf(one, sizeof one, "%" PRId64, param->values[i]);
+        int length = values->names[i] ? snprintf(one, sizeof one, "%s", values->names[i])
+                                      : snprintf(one, sizeof one, "%" PRId64, values->values[i]);
         if (used + (size_t)length + 8 > sizeof list) {
             strcpy(list + used, ", ...");
             break;
         }
         used += (size_t)sprintf(list + used, "%s%s", used ? ", " : "", one);
     }
-    return tune_fail(err, TUNE_EINVAL, "\"%.40s\" is not a value of param %.40s; it takes %s",
-        given, param->name, list);
+    return tune_fail(err, TUNE_EINVAL, "\"%.40s\" is not a value of %s %.40s; it takes %s", given,
+        values->kind, values->owner, list);
 }
 
-int manifest_param_value(
-    const struct manifest_param *param, const json_t *json, int64_t *value, struct tune_error *err)
+/* An integer or a name, of those listed. */
+static int value_from_json(
+    const struct values *values, const json_t *json, int64_t *value, struct tune_error *err)
 {
     if (json_is_integer(json)) {
-        if (find_value(param, json_integer_value(json)) == SIZE_MAX) {
+        if (find_value(values, json_integer_value(json)) == SIZE_MAX) {
             char given[24];
             snprintf(given, sizeof given, "%" PRId64, (int64_t)json_integer_value(json));
-            return no_such_value(param, given, err);
+            return no_such_value(values, given, err);
         }
         *value = json_integer_value(json);
         return 0;
     }
     if (!json_is_string(json))
         return tune_fail(err, TUNE_EINVAL,
-            "the value of param %s must be an integer (without point or exponent) or a value's "
-            "name",
-            param->name);
-    size_t i = find_value_name(param, json_string_value(json));
+            "the value of %s %s must be an integer (without point or exponent) or a value's name",
+            values->kind, values->owner);
+    size_t i = find_value_name(values, json_string_value(json));
     if (i == SIZE_MAX)
-        return no_such_value(param, json_string_value(json), err);
-    *value = param->values[i];
+        return no_such_value(values, json_string_value(json), err);
+    *value = values->values[i];
     return 0;
+}
+
+int manifest_param_value(
+    const struct manifest_param *param, const json_t *json, int64_t *value, struct tune_error *err)
+{
+    struct values values = values_of_param(param);
+    return value_from_json(&values, json, value, err);
 }
 
 int manifest_param_value_text(
     const struct manifest_param *param, const char *text, int64_t *value, struct tune_error *err)
 {
-    size_t named = find_value_name(param, text);
+    struct values values = values_of_param(param);
+    size_t named = find_value_name(&values, text);
     for (size_t i = 0; i < param->value_count; i++) {
         char
             plain[24]; /* compared as text, so only the one canonical spelling of a number passes */
@@ -224,10 +258,34 @@ int manifest_param_value_text(
             return 0;
         }
     }
-    return no_such_value(param, text, err);
+    return no_such_value(&values, text, err);
 }
 
 /* --- shapes and configurations ---------------------------------------------------------------- */
+
+/* `given` NULL: the shape leaves the dim out. */
+static int dim_from_json(
+    const struct manifest_dim *dim, const json_t *given, int64_t *value, struct tune_error *err)
+{
+    struct values values = values_of_dim(dim);
+    if (given == NULL && dim->value_count > 0) {
+        *value = dim->values[0];
+        return 0;
+    }
+    if (given == NULL)
+        return tune_fail(
+            err, TUNE_EINVAL, "the shape lacks dimension %s (%.100s)", dim->name, dim->meaning);
+    if (dim->value_count > 0)
+        return value_from_json(&values, given, value, err);
+    if (!json_is_integer(given))
+        return tune_fail(err, TUNE_EINVAL,
+            "dimension %s must be an integer, without point or exponent", dim->name);
+    *value = json_integer_value(given);
+    if (*value >= 1 && *value <= MANIFEST_MAX_DIM)
+        return 0;
+    return tune_fail(err, TUNE_EINVAL, "dimension %s is %" PRId64 "; it must be 1 to 2^62%s",
+        dim->name, *value, *value == 0 ? " (an empty problem has nothing to tune)" : "");
+}
 
 int manifest_shape_from_json(
     const struct manifest *manifest, const json_t *json, int64_t *dims, struct tune_error *err)
@@ -243,19 +301,9 @@ int manifest_shape_from_json(
                 err, TUNE_EINVAL, "%s has no dimension \"%.60s\"", manifest->name, key);
     }
     for (size_t i = 0; i < manifest->dim_count; i++) {
-        const char *name = manifest->dims[i].name;
-        json_t *given = json_object_get(json, name);
-        if (given == NULL)
-            return tune_fail(err, TUNE_EINVAL, "the shape lacks dimension %s (%.100s)", name,
-                manifest->dims[i].meaning);
-        if (!json_is_integer(given))
-            return tune_fail(err, TUNE_EINVAL,
-                "dimension %s must be an integer, without point or exponent", name);
-        dims[i] = json_integer_value(given);
-        if (dims[i] < 1 || dims[i] > MANIFEST_MAX_DIM)
-            return tune_fail(err, TUNE_EINVAL,
-                "dimension %s is %" PRId64 "; it must be 1 to 2^62%s", name, dims[i],
-                dims[i] == 0 ? " (an empty problem has nothing to tune)" : "");
+        const struct manifest_dim *dim = &manifest->dims[i];
+        if (dim_from_json(dim, json_object_get(json, dim->name), &dims[i], err))
+            return -1;
     }
     return 0;
 }
@@ -299,7 +347,8 @@ json_t *manifest_config_to_json(const struct manifest *manifest, const int64_t *
     json_t *json = json_object();
     for (size_t i = 0; i < manifest->param_count; i++) {
         const struct manifest_param *param = &manifest->params[i];
-        size_t index = find_value(param, values[i]);
+        struct values listed = values_of_param(param);
+        size_t index = find_value(&listed, values[i]);
         const char *name = index == SIZE_MAX ? NULL : param->value_names[index];
         json_t *value = name ? json_string(name) : json_integer(values[i]);
         if (json_object_set_new(json, param->name, value)) {
@@ -346,12 +395,39 @@ int manifest_shape_from_text(const struct manifest *manifest, const char *text, 
             return -1;
         char *end;
         long long value = strtoll(text + length + 1, &end, 10);
-        if (value < 1 || (*end != (i + 1 < manifest->dim_count ? ',' : '\0')))
+        struct values listed = values_of_dim(&manifest->dims[i]);
+        if (value < 1 || (*end != (i + 1 < manifest->dim_count ? ',' : '\0')) ||
+            (listed.count > 0 && find_value(&listed, value) == SIZE_MAX))
             return -1;
         dims[i] = value;
         text = end + 1;
     }
     return 0;
+}
+
+bool manifest_same_choices(const struct manifest *manifest, const int64_t *a, const int64_t *b)
+{
+    for (size_t i = 0; i < manifest->dim_count; i++)
+        if (manifest->dims[i].value_count > 0 && a[i] != b[i])
+            return false;
+    return true;
+}
+
+json_t *manifest_choice_names(const struct manifest *manifest, const int64_t *dims)
+{
+    json_t *json = json_object();
+    int failed = json == NULL;
+    for (size_t i = 0; i < manifest->dim_count; i++) {
+        const struct manifest_dim *dim = &manifest->dims[i];
+        struct values listed = values_of_dim(dim);
+        size_t index = find_value(&listed, dims[i]);
+        if (index != SIZE_MAX && dim->value_names[index] != NULL)
+            failed |= json_object_set_new(json, dim->name, json_string(dim->value_names[index]));
+    }
+    if (!failed)
+        return json;
+    json_decref(json);
+    return NULL;
 }
 
 double manifest_log_distance(size_t count, const double *a, const double *b)
@@ -370,7 +446,8 @@ double manifest_shape_distance(
 {
     int64_t other[MANIFEST_MAX_DIMS];
     double a[MANIFEST_MAX_DIMS], b[MANIFEST_MAX_DIMS];
-    if (manifest_shape_from_text(manifest, shape, other))
+    if (manifest_shape_from_text(manifest, shape, other) ||
+        !manifest_same_choices(manifest, dims, other))
         return -1;
     for (size_t i = 0; i < manifest->dim_count; i++) {
         a[i] = log2((double)dims[i]);
@@ -400,7 +477,8 @@ static int take_pair(
             return 0;
         }
     }
-    return no_such_value(param, given, err);
+    struct values values = values_of_param(param);
+    return no_such_value(&values, given, err);
 }
 
 int manifest_config_from_text(
@@ -461,8 +539,11 @@ static void finish_launch(struct manifest_launch *launch)
 static void finish_space(struct manifest *manifest)
 {
     for (size_t i = 0; i < manifest->dim_count; i++) {
-        free(manifest->dims[i].name);
-        free(manifest->dims[i].meaning);
+        struct manifest_dim *dim = &manifest->dims[i];
+        free(dim->name);
+        free(dim->meaning);
+        for (size_t j = 0; j < dim->value_count; j++)
+            free(dim->value_names[j]);
     }
     for (size_t i = 0; i < manifest->param_count; i++) {
         struct manifest_param *param = &manifest->params[i];
@@ -494,7 +575,11 @@ static void finish_geometry(struct manifest *manifest)
     for (size_t i = 0; i < manifest->buffer_count + manifest->reference_buffer_count; i++) {
         free(manifest->buffers[i].name);
         free(manifest->buffers[i].dtype);
+        for (size_t j = 0; manifest->buffers[i].dtypes != NULL && j < manifest->dtype_count; j++)
+            free(manifest->buffers[i].dtypes[j]);
+        free(manifest->buffers[i].dtypes);
         expr_destroy(manifest->buffers[i].count);
+        expr_destroy(manifest->buffers[i].fill_below);
     }
     for (size_t i = 0; i < manifest->launch_count; i++)
         finish_launch(&manifest->launches[i]);

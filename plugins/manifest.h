@@ -11,55 +11,66 @@
  *   "tunerd": 1                       version of this form
  *   "name", "summary"                 name: [a-z][a-z0-9_]{0,63}
  *   "source": "NAME.cu"               optional; looked for in the plugin's folder, then kernels_src
- *   "dims":    [{"name","meaning"}]   1..16
+ *   "dims":    [{"name","meaning","values"}]   1..16
+ *         values: [{"value":1,"name":"sum"},2,...], 1..64, optional: the dim is a choice, a
+ *         property of the problem that takes these values (>= 1, with names or without) only. It
+ *         is a part of the shape and so of every key, as its integer; who asks may give the name,
+ *         and a shape that leaves it out means the first value. Shapes of different choices are
+ *         different problems: none serves, or is near to, another
  *   "shapes":  [{"M":1024,...}]       swept when none is given, >= 1
  *   "shapes_cpu": [...]               optional: used instead of "shapes" on the emulated device
  *   "dtypes":  ["f32",...]            of f64 f32 f16 bf16 tf32 i64 i32 i16 i8 u64 u32 u16 u8
- *   "params":  [{"name","meaning","values":[16,32,{"value":2,"name":"xor"}]}]    1..32,
- * values 1..64; {"value":0,"name":"half","define":"0.5"} hands the source a text instead of the
- * integer: a number or a word, of letters, digits, blanks and any of _ . + - : < > , " '
- * "derived": [{"name","expr","meaning"}]                    may use what stands before
- * it "constraints": [{"expr","message"}] "requires": [{"when":EXPR,"sm":EXPR,"arch_suffix":"a"}]
- * optional: where `when` holds the configuration is valid only where `sm` (e.g. "sm >= 80") holds
+ *   "params":  [{"name","meaning","values":[16,32,{"value":2,"name":"xor"}]}]    1..32
+ *         values: 1..64; {"value":0,"name":"half","define":"0.5"} hands the source a text instead
+ *         of the integer: a number or a word, of letters, digits, blanks and any of _ . + - : < >
+ *         , " '
+ *   "derived": [{"name","expr","meaning"}]       may use what stands before it
+ *   "constraints": [{"expr","message"}]
+ *   "requires": [{"when":EXPR,"sm":EXPR,"arch_suffix":"a"}]    optional
+ *         where `when` holds the configuration is valid only where `sm` (e.g. "sm >= 80") holds
  *   "buffers": [{"name","dtype","count":EXPR,"fill","role","zero_before"}]
- *         dtype: as above, or "T" for the swept dtype; count: elements, 0 for "not needed";
- *         fill: "uniform" [-1,1) | "small_int" -8..7 | "index" | "zero" | {"value":3};
- *         role: in | out | inout | scratch; "in","out","inout" counts use dims only
- *         (and dtype_bytes); "index" is 0,1,2,...
- *         "zero_before": true for a memset to 0 before the launches, inside the timed span
- *   "launches": [{"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
- *                 "cluster":[E,E,E],"cooperative":bool,"repeat":E,
- *                 "args":[{"buffer":"A"} | {"scalar":"i64","value":EXPR} |
- * {"scalar":"f32","number":0.5}]} | {"memset":"C","byte":0,"when":EXPR}]       at least one;
- * missing entries of grid and block are 1 "reference": {"defines":{"TUNE_REFERENCE":1}, passed
- * instead of the params "buffers":[... role scratch or out ...],"launches":[...]}   exprs: device,
- * dims "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
- *                "tolerance":{"factor":2,"unit":"f32","growth":"sqrt","terms":EXPR,"absolute":0}}]
+ *         dtype: as above, or "T" for the swept dtype, or a map over all swept ones:
+ *         {"f32":"f32","f16":"f32"}; count: elements, 0 for "not needed";
+ *         fill: "uniform" [-1,1) | "small_int" -8..7 | "index" 0,1,2,... | "zero" | {"value":3} |
+ *         {"below":EXPR}, random integers 0..EXPR-1, all of which the dtype must hold exactly;
+ *         role: in | out | inout | scratch; counts of "in", "out", "inout" and "below" use dims
+ *         only (and dtype_bytes); "zero_before": true for a memset to 0 before the launches,
+ *         inside the timed span
+ *   "launches": [KERNEL | MEMSET]     at least one kernel
+ *         KERNEL: {"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
+ *         "cluster":[E,E,E],"cooperative":bool,"repeat":E,"args":[{"buffer":"A"} |
+ *         {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]}; missing entries of grid
+ *         and block are 1
+ *         MEMSET: {"memset":"C","byte":0,"when":EXPR}
+ *   "reference": {"defines":{"TUNE_REFERENCE":1},   passed instead of the params
+ *         "buffers":[... role scratch or out ...],"launches":[...]}     exprs: device, dims
+ *   "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
+ *         "tolerance":{"factor":2,"unit":"f32","growth":"sqrt","terms":EXPR,"absolute":0}}]
  *         |C - C_ref| <= absolute + factor * u * g(terms) * s, u = unit roundoff of `unit` (f32:
  *         2^-24, f16 and tf32: 2^-11, bf16: 2^-8, f64: 2^-53; "T": that of the swept dtype, 0 for
- * an integer) or 0 for "exact"; g = 1 ("none", the default), sqrt or linear; s = the scale buffer's
- * element (f64), or |C_ref| without one. NaN equals NaN only; an infinity equals the same infinity
- * only. Reference and scale buffers: f64, or C's dtype. "default": {"BM":64,...} or a list; the
- * first valid one is the default "flops", "bytes": EXPR            per call, over dims and
- * dtype_bytes "compile_dims": ["K"]             dims passed as macros too (then the cubin depends
- * on them)
+ *         an integer) or 0 for "exact"; g = 1 ("none", the default), sqrt or linear; s = the scale
+ *         buffer's element (f64), or |C_ref| without one. NaN equals NaN only; an infinity equals
+ *         the same infinity only. Reference and scale buffers: f64, or C's dtype
+ *   "default": {"BM":64,...} or a list; the first valid one is the default
+ *   "flops", "bytes": EXPR            per call, over dims and dtype_bytes
+ *   "compile_dims": ["K"]             dims passed as macros too, also to the reference (then the
+ *         cubin depends on them)
  *   "traffic_global", "traffic_shared", "flops_done", "round_trips", "registers": EXPR over
- * everything, optional:
- * what the static estimate (plugins/estimate.h) knows of a configuration beside its launches:
+ *         everything, optional: what the static estimate (plugins/estimate.h) knows of a
+ *         configuration beside its launches:
  *         traffic_global: bytes that a call moves between L2 and the multiprocessors (default:
- * bytes); traffic_shared: bytes that its threads read and write in shared memory, each thread's own
- * (a broadcast saves none), times the degree of their bank conflicts (default: 0); flops_done:
- * operations carried out, those on padding included (default: flops); round_trips: how many
- * times, one after the other, a block waits for global memory and has nothing else to do, as a
- * tiled loop does that loads a tile, waits, and computes (default: 0); registers: per thread, about
- * (default: unknown). Rough is enough: they order candidates before any compile, no more.
- *
+ *         bytes); traffic_shared: bytes that its threads read and write in shared memory, each
+ *         thread's own (a broadcast saves none), times the degree of their bank conflicts (default:
+ *         0); flops_done: operations carried out, those on padding included (default: flops);
+ *         round_trips: how many times, one after the other, a block waits for global memory and has
+ *         nothing else to do, as a tiled loop does that loads a tile, waits, and computes (default:
+ *         0); registers: per thread, about (default: unknown). Rough is enough: they order
+ *         candidates before any compile, no more.
  *
  * Every out or inout buffer needs a check: an output that nothing compares would be "right" always.
  *
  * The source gets every param (its value, or that value's "define") and compile dim as a macro
- * NAME=value, and for the swept dtype
- * TUNE_T=<C type> and TUNE_DTYPE_<F32>=1. */
+ * NAME=value, and for the swept dtype TUNE_T=<C type> and TUNE_DTYPE_<F32>=1. */
 #ifndef TUNE_MANIFEST_H
 #define TUNE_MANIFEST_H
 
@@ -89,6 +100,9 @@
 
 struct manifest_dim {
     char *name, *meaning;
+    size_t value_count; /* 0: any size >= 1; else a choice of these */
+    int64_t values[MANIFEST_MAX_VALUES];
+    char *value_names[MANIFEST_MAX_VALUES]; /* NULL where the value is a plain integer */
 };
 
 struct manifest_param {
@@ -122,14 +136,16 @@ struct manifest_requirement {
 };
 
 enum buffer_role { BUFFER_IN, BUFFER_OUT, BUFFER_INOUT, BUFFER_SCRATCH };
-enum buffer_fill { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE };
+enum buffer_fill { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE, FILL_BELOW };
 
 struct manifest_buffer {
     char *name;
-    char *dtype; /* "T" stays "T" */
+    char *dtype;   /* "T" stays "T"; NULL: by the swept dtype */
+    char **dtypes; /* for each of the manifest's dtypes, or NULL */
     struct expr *count;
     enum buffer_fill fill;
     double fill_value;
+    struct expr *fill_below; /* of FILL_BELOW */
     enum buffer_role role;
     bool zero_before;
 };
@@ -231,7 +247,8 @@ int manifest_param_value(
 int manifest_param_value_text(
     const struct manifest_param *param, const char *text, int64_t *value, struct tune_error *err);
 
-/* {"M":1024,...} -> dims, each >= 1 and all present; and back (new reference). */
+/* {"M":1024,...} -> dims, each >= 1 and all but choices present; and back (new reference), all dims
+ * as integers. */
 int manifest_shape_from_json(
     const struct manifest *manifest, const json_t *json, int64_t *dims, struct tune_error *err);
 json_t *manifest_shape_to_json(const struct manifest *manifest, const int64_t *dims);
@@ -252,6 +269,12 @@ int manifest_config_from_text(
 /* The canonical text of a shape back to dims: 0, or -1 when it is no shape of this manifest. */
 int manifest_shape_from_text(const struct manifest *manifest, const char *text, int64_t *dims);
 
+/* Whether two shapes agree in every choice. */
+bool manifest_same_choices(const struct manifest *manifest, const int64_t *a, const int64_t *b);
+/* The names that the choices of a shape have: {"OP":"max"}, without those that have none; new
+ * reference. */
+json_t *manifest_choice_names(const struct manifest *manifest, const int64_t *dims);
+
 /* How far apart two shapes are, in doublings. With x_i the difference of the logarithms to base 2
  * of dim i, and n dims:
  *     sum |x_i|  +  sum over pairs |x_i - x_j| / (n - 1)
@@ -260,7 +283,7 @@ int manifest_shape_from_text(const struct manifest *manifest, const char *text, 
  * no product of dims is formed, so nothing can overflow. */
 double manifest_log_distance(size_t count, const double *a, const double *b);
 /* The same from dims to a shape's canonical text; negative when the text is no shape of this
- * manifest. */
+ * manifest, or one of other choices. */
 double manifest_shape_distance(
     const struct manifest *manifest, const int64_t *dims, const char *shape);
 
@@ -268,8 +291,11 @@ double manifest_shape_distance(
 int64_t dtype_bytes(const char *dtype);
 /* 2^-24 for f32 and so on; 0 for integers and unknown names. */
 double dtype_unit_roundoff(const char *dtype);
-/* The dtype of a buffer's elements: "T" becomes the swept one, and tf32 lives in f32 buffers. */
-const char *dtype_resolve(const char *dtype, const char *swept);
+/* The dtype of a buffer's elements, which may be tf32. */
+const char *manifest_buffer_dtype(
+    const struct manifest *manifest, const struct manifest_buffer *buffer, const char *swept);
+/* The one that they lie in memory as: tf32 in f32. */
+const char *dtype_stored(const char *dtype);
 /* Its type in CUDA C++ ("float", "__half", ...); NULL for an unknown name. */
 const char *dtype_c_type(const char *dtype);
 

@@ -232,27 +232,6 @@ static int read_head(struct reader *reader, const json_t *root)
     return 0;
 }
 
-static int read_dims(struct reader *reader, const json_t *root)
-{
-    static const char *const known[] = {"name", "meaning", NULL};
-    struct manifest *manifest = reader->manifest;
-    json_t *array;
-    size_t count;
-    if (reader_array(reader, root, "dims", 1, MANIFEST_MAX_DIMS, &array, &count))
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        struct manifest_dim *dim = &manifest->dims[manifest->dim_count++];
-        const json_t *object = json_array_get(array, i);
-        reader_at(reader, "dims[%zu]", i);
-        if (reader_known(reader, object, known) ||
-            read_name(reader, object, manifest_dim_slot(manifest, i), &dim->name) ||
-            reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &dim->meaning))
-            return -1;
-    }
-    reader_at(reader, "%s", "");
-    return 0;
-}
-
 /* What the source gets for a value. It cannot end the macro, nor the line, nor call anything. */
 static int read_define(struct reader *reader, const json_t *json, char **define)
 {
@@ -269,36 +248,100 @@ static int read_define(struct reader *reader, const json_t *json, char **define)
                      *define + strspn(*define, allowed));
 }
 
-static int read_value(struct reader *reader, const json_t *json, struct manifest_param *param)
+/* Where the values of a param or of a choice go to. */
+struct values {
+    size_t *count;
+    int64_t *values;
+    char **names, **defines; /* defines NULL: none may be given */
+};
+
+/* An integer, or one with a name. */
+static int read_value(struct reader *reader, const json_t *json, const struct values *list)
 {
     static const char *const known[] = {"value", "name", "define", NULL};
-    size_t index = param->value_count++;
+    static const char *const known_plain[] = {"value", "name", NULL};
+    size_t index = (*list->count)++;
+    char **name = &list->names[index];
     struct tune_error cause = {0};
-    if (json_is_object(json)) {
-        if (reader_known(reader, json, known) ||
-            reader_text(
-                reader, json, "name", MANIFEST_MAX_NAME, false, &param->value_names[index]) ||
-            read_define(reader, json, &param->value_defines[index]))
-            return -1;
-        if (!reader_is_identifier(param->value_names[index]))
-            return reader_fail(reader, TUNE_EINVAL,
-                "\"%s\" cannot name a value: a letter, then "
-                "letters, digits and _",
-                param->value_names[index]);
-        if (proto_int(json, "value", INT64_MIN, INT64_MAX, &param->values[index], &cause))
-            return reader_wrap(reader, &cause);
-    } else if (json_is_integer(json)) {
-        param->values[index] = json_integer_value(json);
-    } else {
+    if (json_is_integer(json)) {
+        list->values[index] = json_integer_value(json);
+        return 0;
+    }
+    if (!json_is_object(json))
         return reader_fail(reader, TUNE_EINVAL,
             "a value must be an integer (without point or exponent) or {\"value\", \"name\"}");
-    }
-    for (size_t i = 0; i < index; i++) {
-        bool same_name = param->value_names[i] != NULL && param->value_names[index] != NULL &&
-                         strcmp(param->value_names[i], param->value_names[index]) == 0;
-        if (param->values[i] == param->values[index] || same_name)
+    if (reader_known(reader, json, list->defines ? known : known_plain) ||
+        reader_text(reader, json, "name", MANIFEST_MAX_NAME, false, name) ||
+        (list->defines != NULL && read_define(reader, json, &list->defines[index])))
+        return -1;
+    if (!reader_is_identifier(*name))
+        return reader_fail(reader, TUNE_EINVAL,
+            "\"%s\" cannot name a value: a letter, then letters, digits and _", *name);
+    return proto_int(json, "value", INT64_MIN, INT64_MAX, &list->values[index], &cause)
+               ? reader_wrap(reader, &cause)
+               : 0;
+}
+
+static int check_unique(struct reader *reader, const struct values *list)
+{
+    size_t last = *list->count - 1;
+    for (size_t i = 0; i < last; i++) {
+        bool same_name = list->names[i] != NULL && list->names[last] != NULL &&
+                         strcmp(list->names[i], list->names[last]) == 0;
+        if (list->values[i] == list->values[last] || same_name)
             return reader_fail(reader, TUNE_EINVAL, "the same value or name as values[%zu]", i);
     }
+    return 0;
+}
+
+/* `place` is "params[0] (BM)". */
+static int read_values(struct reader *reader, const json_t *object, const char *place,
+    int64_t smallest, const struct values *list)
+{
+    json_t *array;
+    size_t count;
+    if (reader_array(reader, object, "values", 1, MANIFEST_MAX_VALUES, &array, &count))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        reader_at(reader, "%s, values[%zu]", place, i);
+        if (read_value(reader, json_array_get(array, i), list) || check_unique(reader, list))
+            return -1;
+        if (list->values[i] < smallest)
+            return reader_fail(
+                reader, TUNE_EINVAL, "%" PRId64 " is below %" PRId64, list->values[i], smallest);
+    }
+    return 0;
+}
+
+static int read_dim(struct reader *reader, const json_t *object, size_t i)
+{
+    static const char *const known[] = {"name", "meaning", "values", NULL};
+    struct manifest *manifest = reader->manifest;
+    struct manifest_dim *dim = &manifest->dims[manifest->dim_count++];
+    const struct values list = {&dim->value_count, dim->values, dim->value_names, NULL};
+    char place[MANIFEST_MAX_NAME + 32];
+    reader_at(reader, "dims[%zu]", i);
+    if (reader_known(reader, object, known) ||
+        read_name(reader, object, manifest_dim_slot(manifest, i), &dim->name) ||
+        reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &dim->meaning))
+        return -1;
+    if (json_object_get(object, "values") == NULL ||
+        json_is_null(json_object_get(object, "values")))
+        return 0;
+    snprintf(place, sizeof place, "dims[%zu] (%s)", i, dim->name);
+    return read_values(reader, object, place, 1, &list);
+}
+
+static int read_dims(struct reader *reader, const json_t *root)
+{
+    json_t *array;
+    size_t count;
+    if (reader_array(reader, root, "dims", 1, MANIFEST_MAX_DIMS, &array, &count))
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (read_dim(reader, json_array_get(array, i), i))
+            return -1;
+    reader_at(reader, "%s", "");
     return 0;
 }
 
@@ -307,22 +350,18 @@ static int read_param(struct reader *reader, const json_t *object, size_t i)
     static const char *const known[] = {"name", "meaning", "values", NULL};
     struct manifest *manifest = reader->manifest;
     struct manifest_param *param = &manifest->params[manifest->param_count++];
-    json_t *values;
-    size_t count;
+    const struct values list = {
+        &param->value_count, param->values, param->value_names, param->value_defines};
+    char place[MANIFEST_MAX_NAME + 32];
     reader_at(reader, "params[%zu]", i);
     if (reader_known(reader, object, known) ||
         read_name(reader, object, manifest_param_slot(manifest, i), &param->name))
         return -1;
-    reader_at(reader, "params[%zu] (%s)", i, param->name);
-    if (reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &param->meaning) ||
-        reader_array(reader, object, "values", 1, MANIFEST_MAX_VALUES, &values, &count))
+    snprintf(place, sizeof place, "params[%zu] (%s)", i, param->name);
+    reader_at(reader, "%s", place);
+    if (reader_text(reader, object, "meaning", MANIFEST_MAX_TEXT, false, &param->meaning))
         return -1;
-    for (size_t j = 0; j < count; j++) {
-        reader_at(reader, "params[%zu] (%s), values[%zu]", i, param->name, j);
-        if (read_value(reader, json_array_get(values, j), param))
-            return -1;
-    }
-    return 0;
+    return read_values(reader, object, place, INT64_MIN, &list);
 }
 
 static int read_params(struct reader *reader, const json_t *root)

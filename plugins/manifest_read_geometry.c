@@ -34,33 +34,42 @@ static size_t find_buffer(const struct manifest *manifest, const char *name)
     return SIZE_MAX;
 }
 
-static int read_fill(struct reader *reader, const json_t *object, struct manifest_buffer *buffer)
+/* {"value": x} or {"below": EXPR} */
+static int read_fill_object(
+    struct reader *reader, const json_t *fill, unsigned allowed, struct manifest_buffer *buffer)
+{
+    static const char *const known[] = {"value", "below", NULL};
+    struct tune_error cause = {0};
+    if (reader_known(reader, fill, known))
+        return -1;
+    if (has_field(fill, "value") == has_field(fill, "below"))
+        return reader_fail(reader, TUNE_EINVAL, "\"fill\" takes either a \"value\" or a \"below\"");
+    buffer->fill = has_field(fill, "value") ? FILL_VALUE : FILL_BELOW;
+    if (buffer->fill == FILL_BELOW)
+        return reader_expr(reader, fill, "below", allowed, false, &buffer->fill_below);
+    return proto_number_opt(fill, "value", &buffer->fill_value, &cause)
+               ? reader_wrap(reader, &cause)
+               : 0;
+}
+
+static int read_fill(
+    struct reader *reader, const json_t *object, unsigned allowed, struct manifest_buffer *buffer)
 {
     static const char *const words[] = {"uniform", "small_int", "index", "zero", NULL};
-    static const char *const known[] = {"value", NULL};
     const json_t *fill = json_object_get(object, "fill");
     buffer->fill = FILL_ZERO;
     if (fill == NULL)
         return buffer->role == BUFFER_IN || buffer->role == BUFFER_INOUT
                    ? reader_fail(reader, TUNE_EINVAL,
-                         "field \"fill\" is missing: uniform, small_int, index, zero or "
-                         "{\"value\": x}")
+                         "field \"fill\" is missing: uniform, small_int, index, zero, "
+                         "{\"value\": x} or {\"below\": n}")
                    : 0;
-    if (json_is_object(fill)) {
-        struct tune_error cause = {0};
-        buffer->fill = FILL_VALUE;
-        if (reader_known(reader, fill, known))
-            return -1;
-        if (!has_field(fill, "value"))
-            return reader_fail(reader, TUNE_EINVAL, "\"fill\" lacks its \"value\"");
-        return proto_number_opt(fill, "value", &buffer->fill_value, &cause)
-                   ? reader_wrap(reader, &cause)
-                   : 0;
-    }
+    if (json_is_object(fill))
+        return read_fill_object(reader, fill, allowed, buffer);
     int word = json_is_string(fill) ? find_word(words, json_string_value(fill)) : -1;
     if (word < 0)
         return reader_fail(reader, TUNE_EINVAL,
-            "\"fill\" must be uniform, small_int, index, zero or {\"value\": x}");
+            "\"fill\" must be uniform, small_int, index, zero, {\"value\": x} or {\"below\": n}");
     buffer->fill = (enum buffer_fill)word;
     return 0;
 }
@@ -78,6 +87,53 @@ static int read_buffer_name(struct reader *reader, const json_t *object, size_t 
     return 0;
 }
 
+static int check_dtype(struct reader *reader, const char *dtype)
+{
+    if (strcmp(dtype, "T") == 0 || dtype_bytes(dtype) > 0)
+        return 0;
+    return reader_fail(reader, TUNE_EINVAL,
+        "\"dtype\" is \"%s\"; it must be T or one of f64 f32 f16 bf16 tf32 i64 i32 i16 i8 u64 u32 "
+        "u16 u8",
+        dtype);
+}
+
+/* Every swept dtype has its own, so that none is forgotten when one is added. */
+static int read_dtype_map(struct reader *reader, const json_t *map, struct manifest_buffer *buffer)
+{
+    const struct manifest *manifest = reader->manifest;
+    const char *key;
+    json_t *value;
+    buffer->dtypes = reader_calloc(reader, manifest->dtype_count, sizeof *buffer->dtypes);
+    if (buffer->dtypes == NULL)
+        return -1;
+    json_object_foreach ((json_t *)map, key, value) {
+        if (!manifest_has_dtype(manifest, key))
+            return reader_fail(
+                reader, TUNE_EINVAL, "\"dtype\" has \"%.20s\", which is not swept", key);
+    }
+    for (size_t i = 0; i < manifest->dtype_count; i++) {
+        if (reader_text(
+                reader, map, manifest->dtypes[i], MANIFEST_MAX_NAME, false, &buffer->dtypes[i]) ||
+            check_dtype(reader, buffer->dtypes[i]))
+            return -1;
+        if (strcmp(buffer->dtypes[i], "T") == 0)
+            return reader_fail(reader, TUNE_EINVAL, "\"dtype\" has T in its map");
+    }
+    return 0;
+}
+
+static int read_buffer_dtype(
+    struct reader *reader, const json_t *object, struct manifest_buffer *buffer)
+{
+    const json_t *dtype = json_object_get(object, "dtype");
+    if (json_is_object(dtype))
+        return read_dtype_map(reader, dtype, buffer);
+    return reader_text(reader, object, "dtype", MANIFEST_MAX_NAME, false, &buffer->dtype) ||
+                   check_dtype(reader, buffer->dtype)
+               ? -1
+               : 0;
+}
+
 static int read_buffer(struct reader *reader, const json_t *object, size_t index, bool of_reference)
 {
     static const char *const known[] = {
@@ -87,13 +143,8 @@ static int read_buffer(struct reader *reader, const json_t *object, size_t index
     struct tune_error cause = {0};
     const char *role;
     if (reader_known(reader, object, known) || read_buffer_name(reader, object, index) ||
-        reader_text(reader, object, "dtype", MANIFEST_MAX_NAME, false, &buffer->dtype))
+        read_buffer_dtype(reader, object, buffer))
         return -1;
-    if (strcmp(buffer->dtype, "T") != 0 && dtype_bytes(buffer->dtype) == 0)
-        return reader_fail(reader, TUNE_EINVAL,
-            "\"dtype\" is \"%s\"; it must be T or one of f64 f32 "
-            "f16 bf16 tf32 i64 i32 i16 i8 u64 u32 u16 u8",
-            buffer->dtype);
     if (proto_string(object, "role", &role, &cause) ||
         proto_bool_opt(object, "zero_before", &buffer->zero_before, &cause))
         return reader_wrap(reader, &cause);
@@ -109,7 +160,7 @@ static int read_buffer(struct reader *reader, const json_t *object, size_t index
                        : buffer->role == BUFFER_SCRATCH ? READS_ANY
                                                         : READS_DIMS;
     return reader_expr(reader, object, "count", allowed, false, &buffer->count) ||
-                   read_fill(reader, object, buffer)
+                   read_fill(reader, object, allowed, buffer)
                ? -1
                : 0;
 }
@@ -412,9 +463,14 @@ static int read_compared(struct reader *reader, const json_t *object, const char
         return reader_fail(reader, TUNE_EINVAL,
             "\"%s\" must name a buffer of the reference; \"%s\" is the kernel's", key,
             buffer->name);
-    if (strcmp(buffer->dtype, "f64") != 0 && strcmp(buffer->dtype, checked->dtype) != 0)
-        return reader_fail(reader, TUNE_EINVAL, "buffer \"%s\" is %s; it must be f64 or %s like %s",
-            buffer->name, buffer->dtype, checked->dtype, checked->name);
+    for (size_t i = 0; i < manifest->dtype_count; i++) {
+        const char *own = manifest_buffer_dtype(manifest, buffer, manifest->dtypes[i]);
+        const char *wanted = manifest_buffer_dtype(manifest, checked, manifest->dtypes[i]);
+        if (strcmp(own, "f64") != 0 && strcmp(own, wanted) != 0)
+            return reader_fail(reader, TUNE_EINVAL,
+                "buffer \"%s\" is %s; it must be f64 or %s like %s", buffer->name, own, wanted,
+                checked->name);
+    }
     return 0;
 }
 

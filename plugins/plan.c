@@ -396,13 +396,45 @@ json_t *plan_launches(const struct manifest *manifest, const struct device_info 
 
 /* --- buffers ---------------------------------------------------------------------------------- */
 
+/* How many of 0, 1, 2, ... a dtype holds exactly, one after the other; 2^53 for the 64-bit ones,
+ * since the number goes to the worker as a double. */
+static int64_t exact_integers(const char *dtype)
+{
+    static const int64_t most = INT64_C(1) << 53;
+    double roundoff = dtype_unit_roundoff(dtype);
+    int bits = 8 * (int)dtype_bytes(dtype);
+    if (roundoff > 0)
+        return (int64_t)(1 / roundoff) + 1 < most ? (int64_t)(1 / roundoff) + 1 : most;
+    return bits == 64 ? most : INT64_C(1) << (dtype[0] == 'u' ? bits : bits - 1);
+}
+
+/* "fill_value": the value, or the number that the random ones stay below. */
+static int fill_value(struct plan *plan, const struct manifest_buffer *buffer, double *value)
+{
+    char what[96];
+    const char *dtype = manifest_buffer_dtype(plan->manifest, buffer, plan->dtype);
+    int64_t below, most = exact_integers(dtype);
+    *value = buffer->fill_value;
+    if (buffer->fill != FILL_BELOW)
+        return 0;
+    snprintf(what, sizeof what, "buffer %s: fill below", buffer->name);
+    if (evaluate(plan, buffer->fill_below, 1, what, &below))
+        return -1;
+    if (below < 1 || below > most)
+        return tune_fail(plan->err, TUNE_EINVAL,
+            "%s %" PRId64 ": it must be 1 to %" PRId64 " in %s", what, below, most, dtype);
+    *value = (double)below;
+    return 0;
+}
+
 static json_t *buffer_new(struct plan *plan, const struct manifest_buffer *buffer, int64_t *total)
 {
     static const char *const roles[] = {"in", "out", "inout", "scratch"};
-    static const char *const fills[] = {"uniform", "small_int", "index", "zero", "value"};
-    const char *dtype = dtype_resolve(buffer->dtype, plan->dtype);
+    static const char *const fills[] = {"uniform", "small_int", "index", "zero", "value", "below"};
+    const char *dtype = dtype_stored(manifest_buffer_dtype(plan->manifest, buffer, plan->dtype));
     int64_t count, bytes;
-    if (buffer_count(plan, buffer, &count))
+    double value;
+    if (buffer_count(plan, buffer, &count) || fill_value(plan, buffer, &value))
         return NULL;
     if (__builtin_mul_overflow(count, dtype_bytes(dtype), &bytes) ||
         __builtin_add_overflow(*total, bytes, total)) {
@@ -410,10 +442,10 @@ static json_t *buffer_new(struct plan *plan, const struct manifest_buffer *buffe
             buffer->name, count);
         return NULL;
     }
-    return packed(plan, json_pack("{s:s, s:s, s:I, s:I, s:s, s:b, s:s, s:f}", "name", buffer->name,
-                            "dtype", dtype, "bytes", (json_int_t)bytes, "count", (json_int_t)count,
-                            "role", roles[buffer->role], "zero_before", buffer->zero_before, "fill",
-                            fills[buffer->fill], "fill_value", buffer->fill_value));
+    return packed(plan,
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:b, s:s, s:f}", "name", buffer->name, "dtype", dtype,
+            "bytes", (json_int_t)bytes, "count", (json_int_t)count, "role", roles[buffer->role],
+            "zero_before", buffer->zero_before, "fill", fills[buffer->fill], "fill_value", value));
 }
 
 static json_t *buffers_new(struct plan *plan, size_t first, size_t count, bool with_scratch)

@@ -1,6 +1,7 @@
 /* See args.h. */
 #include "args.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,23 +360,31 @@ static int take_pair(const char **text, char *name, char *value, struct tune_err
     return 0;
 }
 
+/* A size, or the name of a choice, which the daemon knows; NULL: neither. */
+static json_t *parse_dim(const char *name, const char *value, struct tune_error *err)
+{
+    char what[NAME_LIMIT * 2 + 16];
+    int64_t number;
+    if (isalpha((unsigned char)value[0]))
+        return json_string(value);
+    snprintf(what, sizeof what, "dimension %s", name);
+    return parse_integer(what, value, 1, INT64_MAX, &number, err) ? NULL : json_integer(number);
+}
+
 int parse_dims(const char *text, json_t **dims, struct tune_error *err)
 {
     *dims = json_object();
     const char *at = text;
     do {
-        char name[NAME_LIMIT * 2], value[NAME_LIMIT * 2], what[NAME_LIMIT * 2 + 16];
-        int64_t number;
+        char name[NAME_LIMIT * 2], value[NAME_LIMIT * 2];
         if (take_pair(&at, name, value, err))
-            goto fail;
-        snprintf(what, sizeof what, "dimension %s", name);
-        if (parse_integer(what, value, 1, INT64_MAX, &number, err))
             goto fail;
         if (json_object_get(*dims, name) != NULL) {
             tune_fail(err, TUNE_EINVAL, "dimension %s is given twice in \"%.80s\"", name, text);
             goto fail;
         }
-        if (json_object_set_new(*dims, name, json_integer(number))) {
+        json_t *size = parse_dim(name, value, err);
+        if (size == NULL || json_object_set_new(*dims, name, size)) {
             tune_fail(err, TUNE_EINVAL, "dimension names are UTF-8");
             goto fail;
         }

@@ -60,7 +60,7 @@ const char *nearest_name(const char *typed, const char *const *names);
 /* Decimal digits only (a '-' in front if min < 0): no blanks, no 0x, no exponent. */
 int parse_integer(const char *what, const char *text, int64_t min, int64_t max, int64_t *out,
     struct tune_error *err);
-/* "M=4096,N=4096" -> {"M":4096,"N":4096}; each at least 1 and given once. */
+/* "M=4096,OP=max" -> {"M":4096,"OP":"max"}; each at least 1, or a choice's name, and given once. */
 int parse_dims(const char *text, json_t **dims, struct tune_error *err);
 /* "BM=64,SWIZZLE=xor" -> {"BM":64,"SWIZZLE":"xor"}; each given once. */
 int parse_config(const char *text, json_t **config, struct tune_error *err);

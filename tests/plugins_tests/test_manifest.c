@@ -177,6 +177,85 @@ static void shapes_lie_as_far_apart_as_their_dims_and_ratios_double(void **state
     manifest_destroy(manifest);
 }
 
+/* Reads a shape into dims[3]; its error's sentence must hold `says`, NULL: it is taken. */
+static void read_choices(
+    const struct manifest *manifest, const char *text, const char *says, int64_t *dims)
+{
+    struct tune_error err = {0};
+    json_t *shape = parse_json(text);
+    int status = manifest_shape_from_json(manifest, shape, dims, &err);
+    if (status != (says ? -1 : 0) || (says && strstr(err.text, says) == NULL))
+        fail_msg("%s: %d, \"%s\"", text, status, err.text);
+    json_decref(shape);
+}
+
+static void a_choice_is_given_by_name_by_value_or_not_at_all(void **state)
+{
+    (void)state;
+    static const char *const foreign[] = {"N=7", "N=7,OP=3,WAY=3", "N=7,OP=max,WAY=3", "N=7,OP=1",
+        "N=7,OP=0,WAY=3", "N=7,WAY=3,OP=1"};
+    struct manifest *manifest = load_valid("choices");
+    int64_t dims[MANIFEST_MAX_DIMS];
+    read_choices(manifest, "{\"N\":7}", NULL, dims);
+    char *text = manifest_shape_text(manifest, dims);
+    assert_string_equal(text, "N=7,OP=1,WAY=3");
+    assert_json_equal(
+        manifest_shape_to_json(manifest, dims), parse_json("{\"N\":7,\"OP\":1,\"WAY\":3}"));
+    assert_json_equal(manifest_choice_names(manifest, dims), parse_json("{\"OP\":\"sum\"}"));
+    free(text);
+    read_choices(manifest, "{\"WAY\":\"near\",\"N\":7,\"OP\":\"max\"}", NULL, dims);
+    assert_true(dims[0] == 7 && dims[1] == 2 && dims[2] == 1);
+    read_choices(manifest, "{\"N\":7,\"OP\":5}", NULL, dims);
+    assert_true(dims[1] == 5 && dims[2] == 3);
+    assert_json_equal(manifest_choice_names(manifest, dims), parse_json("{}"));
+    read_choices(manifest, "{\"N\":7,\"OP\":\"mean\"}",
+        "\"mean\" is not a value of dimension OP; it takes sum, max, 5", dims);
+    read_choices(manifest, "{\"N\":7,\"OP\":3}", "it takes sum, max, 5", dims);
+    read_choices(manifest, "{\"N\":7,\"OP\":0}", "it takes sum, max, 5", dims);
+    read_choices(manifest, "{\"N\":7,\"OP\":\"2\"}", "it takes sum, max, 5", dims);
+    read_choices(manifest, "{\"N\":7,\"OP\":1.0}", "or a value's name", dims);
+    read_choices(manifest, "{\"OP\":1}", "lacks dimension N", dims);
+    read_choices(manifest, "{\"N\":\"max\"}", "dimension N must be an integer", dims);
+    assert_int_equal(manifest_shape_from_text(manifest, "N=7,OP=5,WAY=1", dims), 0);
+    assert_true(dims[0] == 7 && dims[1] == 5 && dims[2] == 1);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (manifest_shape_from_text(manifest, foreign[i], dims) == 0)
+            fail_msg("\"%s\" is taken", foreign[i]);
+    /* The list of the manifest itself: names, values, and choices left out. */
+    assert_int_equal(manifest->shape_count, 3);
+    assert_true(manifest->shapes[0][1] == 1 && manifest->shapes[0][2] == 3);
+    assert_true(manifest->shapes[1][1] == 2 && manifest->shapes[2][2] == 1);
+    manifest_destroy(manifest);
+}
+
+static void shapes_of_other_choices_are_at_no_distance(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("choices");
+    int64_t dims[] = {1024, 2, 3}, other[] = {1024, 5, 3}, larger[] = {4096, 2, 3};
+    assert_true(manifest_shape_distance(manifest, dims, "N=1024,OP=2,WAY=3") == 0);
+    assert_true(manifest_shape_distance(manifest, dims, "N=1024,OP=1,WAY=3") < 0);
+    assert_true(manifest_shape_distance(manifest, dims, "N=1024,OP=2,WAY=1") < 0);
+    /* A choice is no size: nearness goes by the sizes alone. */
+    assert_true(manifest_shape_distance(manifest, dims, "N=4096,OP=2,WAY=3") >
+                manifest_shape_distance(manifest, dims, "N=2048,OP=2,WAY=3"));
+    assert_true(manifest_same_choices(manifest, dims, larger));
+    assert_false(manifest_same_choices(manifest, dims, other));
+    manifest_destroy(manifest);
+}
+
+static void a_buffer_may_have_a_dtype_by_the_swept_one(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("choices");
+    const struct manifest_buffer *y = &manifest->buffers[1], *x = &manifest->buffers[0];
+    assert_string_equal(manifest_buffer_dtype(manifest, y, "f32"), "f32");
+    assert_string_equal(manifest_buffer_dtype(manifest, y, "f16"), "f32");
+    assert_string_equal(manifest_buffer_dtype(manifest, y, "i32"), "i64");
+    assert_string_equal(manifest_buffer_dtype(manifest, x, "f16"), "f16");
+    manifest_destroy(manifest);
+}
+
 static void slots_hold_device_dims_and_element_size(void **state)
 {
     (void)state;
@@ -349,9 +428,8 @@ static void each_dtype_has_a_size_a_type_and_a_roundoff(void **state)
     assert_null(dtype_c_type("float"));
     assert_true(dtype_unit_roundoff("f16") == 0x1p-11);
     assert_true(dtype_unit_roundoff("i32") == 0);
-    assert_string_equal(dtype_resolve("T", "tf32"), "f32");
-    assert_string_equal(dtype_resolve("T", "f16"), "f16");
-    assert_string_equal(dtype_resolve("i32", "f16"), "i32");
+    assert_string_equal(dtype_stored("tf32"), "f32");
+    assert_string_equal(dtype_stored("f16"), "f16");
 }
 
 int main(void)
@@ -364,6 +442,9 @@ int main(void)
         cmocka_unit_test(constraints_know_when_they_can_be_checked),
         cmocka_unit_test(the_fields_of_the_estimate_may_read_everything),
         cmocka_unit_test(shapes_lie_as_far_apart_as_their_dims_and_ratios_double),
+        cmocka_unit_test(a_choice_is_given_by_name_by_value_or_not_at_all),
+        cmocka_unit_test(shapes_of_other_choices_are_at_no_distance),
+        cmocka_unit_test(a_buffer_may_have_a_dtype_by_the_swept_one),
         cmocka_unit_test(slots_hold_device_dims_and_element_size),
         cmocka_unit_test(a_value_is_an_integer_or_a_name_and_nothing_else),
         cmocka_unit_test(configurations_and_shapes_go_through_json_and_text),

@@ -90,6 +90,64 @@ static void buffers_have_their_bytes_roles_and_fills(void **state)
     manifest_destroy(manifest);
 }
 
+/* The plan of the buffers of "choices" with another "below" for x; NULL and *err when refused. */
+static json_t *plan_below(
+    const char *below, const int64_t *shape, const char *dtype, struct tune_error *err)
+{
+    char changes[400];
+    snprintf(changes, sizeof changes,
+        "{\"buffers\":[{\"name\":\"x\",\"dtype\":\"T\",\"count\":\"N\",\"fill\":{\"below\":\"%s\"},"
+        "\"role\":\"in\"},{\"name\":\"y\",\"dtype\":\"f64\",\"count\":\"N\",\"role\":\"out\"}]}",
+        below);
+    struct manifest *manifest = load_changed("choices", changes, NULL);
+    assert_non_null(manifest);
+    struct device_info device = device_of("sm_90");
+    memset(err, 0, sizeof *err);
+    json_t *buffers = plan_buffers(manifest, &device, shape, dtype, NULL, err);
+    manifest_destroy(manifest);
+    return buffers;
+}
+
+static void a_fill_below_is_a_number_that_the_dtype_holds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *below, *dtype, *says; /* says NULL: it is taken */
+    } cases[] = {{"1", "f32", NULL}, {"0", "f32", "fill below 0: it must be 1 to 16777217 in f32"},
+        {"-N", "i32", "below -10"}, {"2049", "f16", NULL},
+        {"2050", "f16", "buffer x: fill below 2050: it must be 1 to 2049 in f16"},
+        {"16777217", "f32", NULL}, {"16777218", "f32", "1 to 16777217"},
+        {"2147483648", "i32", NULL}, {"2147483649", "i32", "1 to 2147483648 in i32"},
+        {"1 / (N - 10)", "i32", "buffer x: fill below"}};
+    const int64_t shape[] = {10, 1, 3}, max[] = {10, 2, 3};
+    struct tune_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *buffers = plan_below(cases[i].below, shape, cases[i].dtype, &err);
+        if ((buffers == NULL) != (cases[i].says != NULL) ||
+            (cases[i].says && strstr(err.text, cases[i].says) == NULL))
+            fail_msg("%s in %s: \"%s\"", cases[i].below, cases[i].dtype, err.text);
+        json_decref(buffers);
+    }
+    json_t *buffers = plan_below("OP == 2 ? N : 8", max, "f16", &err);
+    json_t *x = json_incref(json_array_get(buffers, 0));
+    json_decref(buffers);
+    assert_json_equal(
+        x, parse_json("{\"name\":\"x\",\"dtype\":\"f16\",\"bytes\":20,\"count\":10,\"role\":\"in\","
+                      "\"zero_before\":false,\"fill\":\"below\",\"fill_value\":10.0}"));
+}
+
+static void a_choice_reaches_the_source_of_kernel_and_reference(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("choices");
+    const int64_t shape[] = {10, 5, 1}, block = 64;
+    assert_json_equal(plan_defines(manifest, shape, "f32", &block, NULL),
+        parse_json("[\"-DBLOCK=64\",\"-DOP=5\",\"-DTUNE_T=float\",\"-DTUNE_DTYPE_F32=1\"]"));
+    assert_json_equal(plan_defines(manifest, shape, "f32", NULL, NULL),
+        parse_json("[\"-DOP=5\",\"-DTUNE_T=float\",\"-DTUNE_DTYPE_F32=1\"]"));
+    manifest_destroy(manifest);
+}
+
 static void a_buffer_of_no_elements_stays_and_tf32_lives_in_f32(void **state)
 {
     (void)state;
@@ -370,6 +428,8 @@ int main(void)
         cmocka_unit_test(launches_have_the_form_of_the_protocol),
         cmocka_unit_test(cluster_repeat_memset_and_real_scalars_have_their_form),
         cmocka_unit_test(buffers_have_their_bytes_roles_and_fills),
+        cmocka_unit_test(a_fill_below_is_a_number_that_the_dtype_holds),
+        cmocka_unit_test(a_choice_reaches_the_source_of_kernel_and_reference),
         cmocka_unit_test(a_buffer_of_no_elements_stays_and_tf32_lives_in_f32),
         cmocka_unit_test(the_reference_has_tolerances_with_their_numbers),
         cmocka_unit_test(a_reference_of_another_size_is_refused),

@@ -106,6 +106,34 @@ static void small_integers_and_counting_are_exact(void **state)
     }
 }
 
+/* Every one of the numbers comes, about as often as the others, and none outside; the same whatever
+ * the type. */
+static void numbers_below_a_bound_are_even_and_within(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = {
+        "f64", "f32", "f16", "bf16", "tf32", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8"};
+    static const unsigned bounds[] = {1, 2, 7, 100};
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(*dtypes); d++)
+        for (size_t b = 0; b < 4; b++) {
+            struct buffer buffer = make("x", dtypes[d], "below", N);
+            struct buffer doubles = make("y", "f64", "below", N);
+            unsigned counts[100] = {0}, bound = bounds[b];
+            buffer.fill_value = doubles.fill_value = bound;
+            fill(&buffer, 11, 2);
+            fill(&doubles, 11, 2);
+            for (uint64_t i = 0; i < N; i++) {
+                double x = at(&buffer, i);
+                assert_true(x == floor(x) && x >= 0 && x < bound && x == at(&doubles, i));
+                counts[(unsigned)x]++;
+            }
+            for (unsigned v = 0; v < bound; v++) /* six standard deviations */
+                assert_true(fabs(counts[v] - (double)N / bound) <= 6 * sqrt((double)N / bound));
+            drop(&buffer);
+            drop(&doubles);
+        }
+}
+
 static void a_value_is_rounded_to_nearest_even(void **state)
 {
     (void)state;
@@ -294,6 +322,7 @@ int main(void)
         cmocka_unit_test(uniform_floats_lie_in_their_range_in_every_type),
         cmocka_unit_test(seeds_and_streams_give_other_values_and_repeat),
         cmocka_unit_test(small_integers_and_counting_are_exact),
+        cmocka_unit_test(numbers_below_a_bound_are_even_and_within),
         cmocka_unit_test(a_value_is_rounded_to_nearest_even),
         cmocka_unit_test(nan_and_infinity_equal_themselves_only),
         cmocka_unit_test(the_tolerance_is_absolute_plus_relative_times_scale),
