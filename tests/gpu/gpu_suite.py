@@ -8,6 +8,7 @@ PREFIX is an installed tree or a build folder. Sweeps with verification on fresh
     memcheck, racecheck   one configuration of each variant under compute-sanitizer's memcheck and racecheck
 """
 import glob
+import json
 import os
 import stat
 import sys
@@ -17,19 +18,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from daemon import Daemon  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-AWKWARD = {
-    "gemm": ["M=1,N=1,K=1", "M=17,N=13,K=7", "M=129,N=127,K=65", "M=1,N=4099,K=257", "M=2053,N=3,K=31",
-             "M=64,N=64,K=65537", "M=255,N=257,K=1"],
-    "transpose": ["M=1,N=1", "M=1,N=100003", "M=100003,N=1", "M=127,N=129", "M=1023,N=1025"],
-    "reduce": ["N=1", "N=31", "N=33", "N=1023", "N=1000003"],
-    "softmax": ["M=1,N=1", "M=100003,N=1", "M=1,N=1000003", "M=1023,N=33", "M=257,N=1025", "M=7,N=32768"],
-}
-HUGE = {"transpose": "M=46349,N=46351", "reduce": "N=2147484671", "gemm": "M=70001,N=9,K=31013",
-        "softmax": "M=46349,N=46351"}
-HUGE_GIB = {"softmax": 64}  # of device memory, with the reference in double precision; 24 for the others
-VARIANTS = {"gemm": ["naive", "tiled"], "transpose": ["naive", "tiled"],
-            "reduce": ["interleaved", "sequential", "shuffle", "shuffle_atomic"],
-            "softmax": ["naive", "registers", "shared", "online", "split"]}
+CASES = {os.path.basename(path)[:-5]: json.load(open(path)) for path in
+         sorted(glob.glob(os.path.join(HERE, "..", "kernels", "cases", "*.json")))}
 WRAPPER = """#!/bin/sh
 [ "$1" = bench ] || exec {worker} "$@"
 trap '' TERM # the tool would die of it before its summary; the worker ends with its pipe
@@ -50,23 +40,26 @@ def all_ok(result, spare=()):
     return result["best"] is not None and not bad
 
 
-def awkward(daemon):
-    for kernel, shapes in AWKWARD.items():
-        words = [word for shape in shapes for word in ("--shape", shape)]
-        results = daemon.ctl("sweep", kernel, *words, "--strategy", "random", "--budget", "evals=40",
-                             "--seed", "7", check=False)
-        for shape, result in zip(shapes, results):
-            check(f"{kernel} {shape}", all_ok(result), str({k: v for k, v in result["counts"].items() if v}))
+def awkward(daemon, dtypes):
+    for kernel, case in CASES.items():
+        words = [word for shape in case["gpu"] for word in ("--shape", shape)]
+        for dtype in dtypes[kernel]:
+            results = daemon.ctl("sweep", kernel, *words, "--dtype", dtype, "--strategy", "random", "--budget",
+                                 "evals=40,seconds=20", "--seed", "7", check=False)
+            for shape, result in zip(case["gpu"], results):
+                check(f"{kernel} {dtype} {shape}", all_ok(result),
+                      str({k: v for k, v in result["counts"].items() if v}))
 
 
 def huge(daemon):
     memory = daemon.devices()[0]["memory_bytes"]
-    for kernel, shape in HUGE.items():
-        if memory < HUGE_GIB.get(kernel, 24) << 30:
-            print(f"skipped {kernel} {shape}: it needs {HUGE_GIB.get(kernel, 24)} GiB of device memory")
+    for kernel, case in CASES.items():
+        shape, gib = case["huge"]["shape"], case["huge"]["gib"]
+        if memory < gib << 30:
+            print(f"skipped {kernel} {shape}: it needs {gib} GiB of device memory")
             continue
-        result = daemon.ctl("sweep", kernel, "--shape", shape, "--strategy", "random", "--budget",
-                            "evals=6", "--seed", "7", check=False)
+        result = daemon.ctl("sweep", kernel, "--shape", shape, "--dtype", case["huge"]["dtype"], "--strategy",
+                            "random", "--budget", "evals=6", "--seed", "7", check=False)
         check(f"{kernel} {shape}", "counts" in result and all_ok(result), str(result.get("counts", result)))
 
 
@@ -112,12 +105,10 @@ def sanitizer_control(prefix, logs):
 
 def sanitizer(prefix, tool, logs):
     wrapper = wrapped_worker(prefix, tool, logs)
-    shapes = {"gemm": "M=65,N=70,K=33", "transpose": "M=70,N=45", "reduce": "N=10007",
-              "softmax": "M=3,N=4096"}
     with Daemon(prefix, env={"TUNE_WORKER": wrapper}) as daemon:
-        for kernel, variants in VARIANTS.items():
-            for variant in variants:
-                result = daemon.ctl("sweep", kernel, "--shape", shapes[kernel], "--param",
+        for kernel, case in CASES.items():
+            for variant in case["variants"]:
+                result = daemon.ctl("sweep", kernel, "--shape", case["sanitizer"], "--param",
                                     f"VARIANT={variant}", "--strategy", "random", "--budget", "evals=1",
                                     "--seed", "3", "--deadline-ms", "120000", check=False)
                 check(f"{tool}: {kernel} {variant} runs", "counts" in result and all_ok(result),
@@ -141,7 +132,8 @@ def main():
     wanted = sys.argv[3:] or ["sweeps", "faults", "memcheck", "racecheck"]
     if "sweeps" in wanted:
         with Daemon(prefix) as daemon:
-            awkward(daemon)
+            daemon.devices()
+            awkward(daemon, {kernel: daemon.ctl("describe", kernel)["dtypes"] for kernel in CASES})
             huge(daemon)
     if "faults" in wanted:
         faults(prefix)

@@ -1,0 +1,259 @@
+"""What peers.py measures: for each family the shapes, the vendor's call and what shall be reached."""
+import torch
+import torch.nn.functional as F
+
+TORCH = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+         "i32": torch.int32, "u8": torch.uint8, "u32": torch.uint32}
+BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "u8": 1, "u32": 4}
+
+
+def random(dtype, *shape, below=None):
+    if below is not None:
+        wide = torch.uint8 if dtype == "u8" else torch.int32
+        values = torch.randint(0, below, shape, device="cuda", dtype=wide)
+        return values.view(torch.uint32) if dtype == "u32" else values
+    if dtype == "i32":
+        return torch.randint(-2**31, 2**31 - 1, shape, device="cuda", dtype=torch.int32)
+    return (2 * torch.rand(*shape, device="cuda") - 1).to(TORCH[dtype])
+
+
+def empty(dtype, *shape):
+    return torch.empty(*shape, device="cuda", dtype=TORCH[dtype])
+
+
+class Row:
+    """One line. `size` counts each input read once and each output written once."""
+
+    def __init__(self, kernel, dims, dtype, size, tensors, peers, goals=(), alike=None):
+        self.kernel, self.dims, self.dtype, self.bytes = kernel, dims, dtype, size
+        self.tensors, self.peers, self._goals, self._alike = tensors, peers, goals, alike
+
+    def goals(self, result):
+        return [goal(result) for goal in self._goals]
+
+    def check(self, ours, functions, tensors):
+        """Our result is the vendor's within what the order of additions may change."""
+        if self._alike:
+            self._alike(ours, functions, tensors)
+
+
+def at_least(peer, wanted):
+    """The vendor's time by ours: the median or its interval reaches `wanted`."""
+    def goal(result):
+        ratio = result["ratio"][peer]
+        return "%.2f x %s" % (wanted, peer), wanted, ratio["interval"][1] >= wanted
+    return goal
+
+
+def softmax_goal(peer):
+    """Time at most the larger of the peer's / 1.3 and 1.05 of a device copy."""
+    def goal(result):
+        most = max(result["us"][peer] / 1.3, 1.05 * result["us"]["copy"])
+        return "at most %.1f us" % most, most, result["interval_us"]["ours"][0] <= most
+    return goal
+
+
+def same(output, expected, tolerance=0.0):
+    """tolerance: relative and absolute; 0: to the last bit."""
+    def alike(ours, functions, tensors):
+        ours()
+        got = tensors[output].clone().reshape(-1)
+        want = expected(functions, tensors).reshape(-1)
+        if tolerance == 0.0:
+            is_right = torch.equal(got, want)
+        else:
+            is_right = torch.allclose(got, want, rtol=tolerance, atol=tolerance)
+        if not is_right:
+            raise SystemExit("%s is not what the vendor computes" % output)
+    return alike
+
+
+def walk(n):
+    """How far two sums of n numbers in [-1, 1) may differ by the order of additions alone."""
+    return 1e-5 * n ** 0.5
+
+
+def through(peer, name):
+    """Runs the vendor's call, which writes tensors[name]."""
+    def expected(functions, tensors):
+        functions[peer]()
+        return tensors[name]
+    return expected
+
+
+def transposes():
+    for dtype, sides in (("f32", (1024, 4096, 8192, 16384, 4095)), ("f64", (4096, 8192)),
+                         ("f16", (4096, 8192, 16384))):
+        for n in sides:
+            goals = [at_least("cublas", 1.0)] if dtype != "f16" else []
+            if n >= 8192:
+                goals.append(at_least("copy", 0.95))
+            yield Row("transpose", {"M": n, "N": n}, dtype, 2 * n * n * BYTES[dtype],
+                      lambda n=n, d=dtype: {"in": random(d, n, n), "out": empty(d, n, n),
+                                            "theirs": empty(d, n, n)},
+                      lambda vendor, t, n=n, d=dtype:
+                      {"cublas": vendor.prepare("geam_" + d, [t["in"], t["theirs"]], [n, n])}
+                      if d != "f16" else {"torch": lambda: t["theirs"].copy_(t["in"].t())},
+                      goals, same("out", lambda _, t: t["in"].t().contiguous()))
+
+
+def reduces():
+    for dtype, op, summing, powers in (("f32", "sum", "plain", (20, 24, 28, 30)), ("f32", "max", "plain", (28,)),
+                                       ("f16", "sum", "plain", (28,)), ("i32", "sum", "plain", (28,)),
+                                       ("f32", "sum", "kahan", (28,)), ("f32", "sum", "pairwise", (28,))):
+        for power in powers:
+            n = 1 << power
+            out = "i32" if dtype == "i32" else "f32"
+            yield Row("reduce", {"N": n, "OP": op, "SUM": summing}, dtype, n * BYTES[dtype],
+                      lambda n=n, d=dtype, o=out: {"x": random(d, n), "out": empty(o, 1), "theirs": empty(o, 1)},
+                      lambda vendor, t, n=n, d=dtype, op=op:
+                      {"cub": vendor.prepare("reduce_%s_%s" % (op, d), [t["x"], t["theirs"]], [n])},
+                      [at_least("cub", 1.0)],
+                      same("out", through("cub", "theirs"), 0.0 if op == "max" or dtype == "i32" else walk(n)))
+
+
+def scans():
+    for mode, dtype, powers in (("exclusive", "f32", (20, 24, 28)), ("inclusive", "f32", (28,)),
+                                ("exclusive", "i32", (28,))):
+        for power in powers:
+            n = 1 << power
+            yield Row("scan", {"N": n, "MODE": mode}, dtype, 2 * n * BYTES[dtype],
+                      lambda n=n, d=dtype: {"x": random(d, n), "y": empty(d, n), "theirs": empty(d, n)},
+                      lambda vendor, t, n=n, d=dtype, m=mode:
+                      {"cub": vendor.prepare("scan_%s_%s" % (m, d), [t["x"], t["theirs"]], [n])},
+                      [at_least("cub", 0.95)],
+                      same("y", through("cub", "theirs"), 0.0 if dtype == "i32" else walk(n)))
+    for power in (20, 24, 28):
+        n = 1 << power
+        yield Row("segmented_scan", {"N": n}, "f32", 9 * n, lambda n=n: segments(n),
+                  lambda vendor, t, n=n:
+                  {"cub": vendor.prepare("scan_by_key_f32", [t["keys"], t["x"], t["theirs"]], [n])},
+                  [at_least("cub", 0.95)], same("y", through("cub", "theirs"), 1e-3))
+        yield Row("compact", {"N": n}, "f32", 4 * n + 2 * n,
+                  lambda n=n: {"x": random("f32", n), "y": torch.zeros(n, device="cuda"),
+                               "count": torch.zeros(1, dtype=torch.int64, device="cuda").view(torch.int64),
+                               "theirs": torch.zeros(n, device="cuda"),
+                               "their_count": torch.zeros(1, dtype=torch.int64, device="cuda")},
+                  lambda vendor, t, n=n:
+                  {"cub": vendor.prepare("select_f32", [t["x"], t["theirs"], t["their_count"]], [n])},
+                  [at_least("cub", 0.95)], same("y", through("cub", "theirs")))
+
+
+def segments(n):
+    """Flags of which 0 begins a segment, and CUB's keys for the same segments: as many bytes."""
+    flags = random("u8", n, below=64)
+    keys = (torch.cumsum(flags == 0, 0) % 2).to(torch.uint8)
+    return {"x": random("f32", n), "flags": flags, "y": empty("f32", n), "keys": keys, "theirs": empty("f32", n)}
+
+
+def histograms():
+    for dtype, bins, powers in (("u8", 256, (22, 26, 30)), ("u32", 256, (26,)), ("u32", 4096, (26,))):
+        for power in powers:
+            for values in ("uniform", "equal"):
+                n = 1 << power
+                below = bins if values == "uniform" else 1
+                yield Row("histogram", {"N": n, "BINS": bins, "INPUT": values}, dtype, n * BYTES[dtype],
+                          lambda n=n, d=dtype, b=below, bins=bins:
+                          {"x": random(d, n, below=b), "counts": empty("u32", bins),
+                           "theirs": torch.empty(bins, dtype=torch.int32, device="cuda").view(torch.uint32)},
+                          lambda vendor, t, n=n, d=dtype, b=bins:
+                          {"cub": vendor.prepare("histogram_" + d, [t["x"], t["theirs"]], [n, b])},
+                          [at_least("cub", 1.3)],
+                          same("counts", lambda f, t: through("cub", "theirs")(f, t)))
+
+
+def convolutions():
+    for n, k in ((4096, 3), (4096, 5), (4096, 17), (8192, 9)):
+        goals = [at_least("cudnn", 10.0)] + ([at_least("copy", 0.8)] if k == 3 else [])
+        yield Row("conv2d", {"H": n, "W": n, "K": k, "BORDER": "zero"}, "f32", 8 * n * n,
+                  lambda n=n, k=k: {"x": random("f32", n, n), "filter": random("f32", k, k), "y": empty("f32", n, n)},
+                  lambda vendor, t, n=n, k=k:
+                  {"cudnn": lambda x=t["x"].view(1, 1, n, n), w=t["filter"].view(1, 1, k, k):
+                   F.conv2d(x, w, padding=k // 2)}, goals,
+                  same("y", lambda f, t, n=n: f["cudnn"]().view(n, n), 1e-3))
+    n, k = 1 << 26, 9
+    yield Row("conv1d", {"N": n, "K": k, "BORDER": "zero"}, "f32", 8 * n,
+              lambda: {"x": random("f32", n), "filter": random("f32", k), "y": empty("f32", n)},
+              lambda vendor, t: {"cudnn": lambda x=t["x"].view(1, 1, n), w=t["filter"].view(1, 1, k):
+                                 F.conv1d(x, w, padding=k // 2)}, [at_least("copy", 0.8)],
+              same("y", lambda f, t: f["cudnn"]().view(n), 1e-3))
+    for side, taps in ((4096, 5), (4096, 17)):
+        yield Row("conv_separable", {"H": side, "W": side, "K": taps, "BORDER": "zero"}, "f32", 8 * side * side,
+                  lambda s=side, k=taps: {"x": random("f32", s, s), "filter": random("f32", 2 * k),
+                                          "y": empty("f32", s, s)},
+                  lambda vendor, t, s=side, k=taps: {"cudnn": separable(t["x"].view(1, 1, s, s), t["filter"], k)},
+                  [at_least("cudnn", 10.0)], same("y", lambda f, t: f["cudnn"](), 1e-3))
+    c_in, c_out, side, taps = 64, 128, 128, 3
+    yield Row("conv_channels", {"C_IN": c_in, "C_OUT": c_out, "H": side, "W": side, "K": taps}, "f32",
+              4 * (c_in + c_out) * side * side,
+              lambda: {"x": random("f32", c_in, side, side), "filter": random("f32", c_out, c_in, taps, taps),
+                       "y": empty("f32", c_out, side, side)},
+              lambda vendor, t: {"cudnn": lambda x=t["x"].unsqueeze(0), w=t["filter"]:
+                                 F.conv2d(x, w, padding=taps // 2)}, (),
+              same("y", lambda f, t: f["cudnn"](), 1e-2))
+
+
+def separable(x, taps, k):
+    columns, row = taps[:k].view(1, 1, k, 1), taps[k:].view(1, 1, 1, k)
+    return lambda: F.conv2d(F.conv2d(x, row, padding=(0, k // 2)), columns, padding=(k // 2, 0))
+
+
+def stencils():
+    for steps in (1, 4):
+        n = 8192
+        yield Row("stencil2d", {"H": n, "W": n, "STEPS": steps}, "f32", 8 * n * n,
+                  lambda n=n: {"x": random("f32", n, n), "y": empty("f32", n, n)}, lambda *_: {},
+                  [at_least("copy", 0.85)] if steps == 1 else [])
+        for points in (7, 25):
+            n = 512
+            yield Row("stencil3d", {"D": n, "H": n, "W": n, "POINTS": points, "STEPS": steps}, "f32", 8 * n**3,
+                      lambda n=n: {"x": random("f32", n, n, n), "y": empty("f32", n, n, n)}, lambda *_: {},
+                      [at_least("copy", 0.85)] if (steps, points) == (1, 7) else [])
+
+
+def norms():
+    for dtype in ("f32", "f16"):
+        for m, n in ((4096, 1024), (16384, 4096), (65536, 1024), (1024, 65536)):
+            size = 2 * m * n * BYTES[dtype]
+            near = 1e-5 if dtype == "f32" else 1e-2
+            yield Row("softmax", {"M": m, "N": n}, dtype, size,
+                      lambda m=m, n=n, d=dtype: {"x": random(d, m, n), "y": empty(d, m, n)},
+                      lambda vendor, t: {"torch": lambda: torch.softmax(t["x"], 1)},
+                      [softmax_goal("torch")], same("y", lambda f, t: f["torch"](), near))
+            yield Row("layernorm", {"M": m, "N": n}, dtype, size,
+                      lambda m=m, n=n, d=dtype: {"x": random(d, m, n), "weight": random(d, n),
+                                                 "bias": random(d, n), "y": empty(d, m, n)},
+                      lambda vendor, t, n=n: {"torch": lambda: F.layer_norm(t["x"], (n,), t["weight"], t["bias"])},
+                      [softmax_goal("torch")], same("y", lambda f, t: f["torch"](), 30 * near))
+
+
+def elementwise():
+    for power in (24, 28):
+        n = 1 << power
+        yield Row("add", {"N": n}, "f32", 12 * n,
+                  lambda n=n: {"x": random("f32", n), "y": random("f32", n), "z": empty("f32", n),
+                               "theirs": empty("f32", n)},
+                  lambda vendor, t: {"torch": lambda: torch.add(t["x"], t["y"], out=t["theirs"])},
+                  [at_least("torch", 1.0)], same("z", through("torch", "theirs")))
+        yield Row("saxpy", {"N": n}, "f32", 12 * n,
+                  lambda n=n: {"x": random("f32", n), "y": random("f32", n), "theirs": random("f32", n)},
+                  lambda vendor, t: {"torch": lambda: t["theirs"].add_(t["x"], alpha=0.5)},
+                  [at_least("torch", 1.0)])
+        yield Row("rgb_to_grey", {"N": n}, "u8", 4 * n,
+                  lambda n=n: {"rgb": random("u8", n, 3, below=256), "grey": empty("u8", n)},
+                  lambda vendor, t: {"torch": grey_of(t["rgb"])}, [at_least("torch", 1.0)])
+        yield Row("aos_to_soa", {"N": n, "FIELDS": 4}, "f32", 32 * n,
+                  lambda n=n: {"aos": random("f32", n, 4), "soa": empty("f32", 4, n)},
+                  lambda vendor, t: {"torch": lambda: t["aos"].t().contiguous()},
+                  [at_least("torch", 1.0)], same("soa", lambda f, t: f["torch"]()))
+
+
+def grey_of(rgb):
+    """The cheapest way in PyTorch that was found: a product with the weights in f16."""
+    weights = torch.tensor([0.299, 0.587, 0.114], device="cuda", dtype=torch.float16)
+    return lambda: torch.mv(rgb.to(torch.float16), weights).to(torch.uint8)
+
+
+def all_rows():
+    for family in (transposes, reduces, scans, histograms, convolutions, stencils, norms, elementwise):
+        yield from family()

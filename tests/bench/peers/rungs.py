@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""What each rung of a kernel's ladder gains: rungs.py PREFIX OUT [KERNEL...]
+
+PREFIX is an installed tree. For the shapes below each value of VARIANT (and of what else is a rung) is swept
+by itself, a few seconds each, and the best of each is put beside the first. Prints a table and writes
+OUT/rungs.json.
+"""
+import json
+import os
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+from daemon import Daemon  # noqa: E402
+
+SHAPES = {
+    "transpose": ("f32", "M=8192,N=8192"), "reduce": ("f32", "N=268435456"), "scan": ("f32", "N=268435456"),
+    "segmented_scan": ("f32", "N=268435456"), "compact": ("f32", "N=268435456"),
+    "histogram": ("u8", "N=1073741824,BINS=256"), "conv1d": ("f32", "N=67108864,K=9"),
+    "conv2d": ("f32", "H=4096,W=4096,K=17"), "conv_separable": ("f32", "H=4096,W=4096,K=17"),
+    "conv_channels": ("f32", "C_IN=64,C_OUT=128,H=128,W=128,K=3"), "stencil2d": ("f32", "H=8192,W=8192,STEPS=4"),
+    "stencil3d": ("f32", "D=512,H=512,W=512,POINTS=7,STEPS=1"), "softmax": ("f32", "M=16384,N=4096"),
+    "layernorm": ("f32", "M=16384,N=4096"), "add": ("f32", "N=268435456"), "saxpy": ("f32", "N=268435456"),
+    "rgb_to_grey": ("u8", "N=268435456"), "aos_to_soa": ("f32", "N=268435456,FIELDS=4"),
+}
+# Rungs that are no value of VARIANT, or that another shape shows.
+FURTHER = {
+    "transpose": [("f32", "M=8192,N=8192", ["VARIANT=tiled", "LAYOUT=" + layout]) for layout in ("none", "pad", "xor")],
+    "histogram": [("u8", "N=1073741824,BINS=256,INPUT=equal", None)],
+    "stencil3d": [("f32", "D=512,H=512,W=512,POINTS=7,STEPS=4", None),
+                  ("f32", "D=512,H=512,W=512,POINTS=25,STEPS=1", None)],
+    "softmax": [("f32", "M=1024,N=65536", None)], "layernorm": [("f32", "M=1024,N=65536", None)],
+}
+
+
+def sweep(daemon, kernel, dtype, shape, params):
+    words = [word for param in params for word in ("--param", param)]
+    result = daemon.ctl("sweep", kernel, "--dtype", dtype, "--shape", shape, *words, "--budget",
+                        "evals=200,seconds=3", "--seed", "5", check=False)
+    best = result.get("best")
+    return {"kernel": kernel, "dtype": dtype, "shape": shape, "rung": " ".join(params),
+            "us": best["median_ns"] / 1e3 if best else None, "config": best["config"] if best else None,
+            "evaluated": sum(result["counts"].values()) if best else 0,
+            "error": None if best else result.get("error", "no valid configuration")}
+
+
+def rungs_of(manifest):
+    values = next(p["values"] for p in manifest["params"] if p["name"] == "VARIANT")
+    return [["VARIANT=%s" % (v["name"] if isinstance(v, dict) else v)] for v in values]
+
+
+def main():
+    prefix, out, kernels = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
+    rows = []
+    with Daemon(prefix) as daemon:
+        daemon.devices()
+        for kernel, (dtype, shape) in SHAPES.items():
+            if kernels and kernel not in kernels:
+                continue
+            ladder = rungs_of(daemon.ctl("describe", kernel))
+            asked = [(dtype, shape, params) for params in ladder]
+            for other_dtype, other_shape, params in FURTHER.get(kernel, []):
+                asked += [(other_dtype, other_shape, p) for p in ([params] if params else ladder)]
+            for row in asked:
+                rows.append(sweep(daemon, kernel, *row))
+                first = next(r for r in rows if (r["kernel"], r["shape"]) == (kernel, row[1]))
+                gain = first["us"] / rows[-1]["us"] if first["us"] and rows[-1]["us"] else 0
+                print("%-15s %-4s %-40s %-32s %10.1f us  x%.2f %s" % (
+                    kernel, row[0], row[1], rows[-1]["rung"], rows[-1]["us"] or 0, gain,
+                    rows[-1]["error"] or ""), flush=True)
+        device = daemon.devices()[0]
+    with open(out + "/rungs.json", "w") as file:
+        json.dump({"gpu": device["name"], "date": time.strftime("%Y-%m-%d"), "rows": rows}, file, indent=1)
+
+
+main()
