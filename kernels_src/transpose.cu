@@ -1,41 +1,88 @@
-// out[N][M] = transpose of in[M][N], row-major, f32; exact.
+// out[N][M] = transpose of in[M][N], row-major; elements of 2, 4 or 8 bytes; exact.
 //
 // VARIANT 0 (naive): one thread per element, reads along the rows, writes with stride M.
-// VARIANT 1 (tiled): a block moves one TILE x TILE tile through shared memory, so that reads run
-//   along the rows of `in` and writes along the rows of `out`. TILE / VEC threads lie along a row
-//   and each handles ROWS rows, TILE / ROWS apart.
+// VARIANT 1 (tiled): a block moves one TILE_M x TILE_N tile through shared memory, so that reads
+//   run along the rows of `in` and writes along the rows of `out`, both by accesses of VEC
+//   elements. TILE_N / VEC threads lie along a row of `in`, TILE_M / VEC along a row of `out`.
+//   Where PACK is not 1 a thread transposes PACK x VEC elements in its registers, so that an access
+//   to shared memory moves PACK elements too.
+// VARIANT 2 (shifted): the same for rows that are not whole vectors. Rows of `in` are read by
+//   aligned vectors from the last one that begins at or before the tile. Each row of `out` has its
+//   own window, moved to the left until it begins at a sector of 32 bytes; the tile has as many
+//   rows more as windows can move. So every access but those at the ends of rows is an aligned
+//   vector, and no sector is written by two blocks.
 //
 // The staged tile is read across its rows. With LAYOUT 0 (none) the lanes then hit few banks;
-// 1 (pad) makes the row length odd; 2 (xor) permutes the columns of each row and costs no memory.
+// 1 (pad) makes the row length odd; 2 (xor) permutes the columns of each row, costs no memory and
+// is free of conflicts both ways, also where lanes are VEC columns or rows apart.
 //
-// Blocks are numbered along x only, since grid y and z end at 65,535. Every variant is a copy of
-// bits: NaN payloads and denormals pass through, and the result is deterministic.
-#include "common.cuh"
+// Blocks are numbered along x only, since grid y and z end at 65,535; ORDER says which tile a block
+// gets. `in` and `out` must be aligned to 32 bytes. Every variant is a copy of bits: NaN payloads
+// and denormals pass through, and the result is deterministic.
+#include "vectors.cuh"
 
 #ifndef VARIANT
-#define VARIANT 1 // 0 naive, 1 tiled
+#define VARIANT 1 // 0 naive, 1 tiled, 2 shifted
 #endif
-#ifndef TILE
-#define TILE 64 // rows and columns of a block's tile
+#ifndef TILE_M
+#define TILE_M 64 // rows of a block's tile
+#endif
+#ifndef TILE_N
+#define TILE_N 64 // columns of a block's tile
 #endif
 #ifndef ROWS
-#define ROWS 8 // rows per thread
+#define ROWS 16 // rows per thread
 #endif
 #ifndef VEC
-#define VEC 1 // floats per global access; divides M and N
+#define VEC 1 // elements per global access; divides M and N in VARIANT 1
+#endif
+#ifndef PACK
+#define PACK 1 // elements per access to shared memory
 #endif
 #ifndef LAYOUT
 #define LAYOUT 2 // 0 none, 1 pad, 2 xor
 #endif
+#ifndef ORDER
+#define ORDER 1 // 0 columns, 1 rows, 2 diagonal; else bands of so many rows of tiles
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
+#endif
 
-constexpr int LANES = TILE / VEC; // threads along a row of the tile
-constexpr int STEP = TILE / ROWS; // threads along a column, and distance of a thread's rows
-constexpr int THREADS = LANES * STEP;
+#if TUNE_DTYPE_F64
+typedef unsigned long long element;
+#elif TUNE_DTYPE_F16
+typedef unsigned short element;
+#else
+typedef unsigned int element;
+#endif
 
-static_assert(THREADS >= 32 && THREADS <= 1024,
-    "a block has 32 to 1024 threads: (TILE / VEC) * (TILE / ROWS)");
-static_assert(VARIANT != 0 || (TILE == 32 && ROWS == 4 && VEC == 1 && LAYOUT == 0),
+constexpr int SIZE = sizeof(element);
+constexpr int THREADS = TILE_M * TILE_N / (ROWS * VEC);
+
+static_assert(VARIANT != 0 || (TILE_M == 32 && TILE_N == 32 && ROWS == 4 && VEC == 1 && PACK == 1 &&
+                                  LAYOUT == 0 && ORDER == 1 && STREAM == 0 && MIN_BLOCKS == 1),
     "the naive variant has no tile: it stands once in the space, with 256 threads");
+static_assert(TILE_M <= 2 * TILE_N && TILE_N <= 2 * TILE_M,
+    "a side of the tile is at most twice the other: TILE_M and TILE_N");
+static_assert(VARIANT == 0 || (TILE_M * TILE_N * SIZE >= 4096 && TILE_M * TILE_N * SIZE <= 65536),
+    "a tile has 4 to 64 KiB: TILE_M * TILE_N elements");
+static_assert(VEC * SIZE <= 16, "an access has at most 16 bytes: VEC elements");
+static_assert(VARIANT == 0 || (ROWS * VEC * SIZE >= 32 && ROWS * VEC * SIZE <= 128),
+    "a thread has 32 to 128 bytes on their way: ROWS * VEC elements");
+static_assert(THREADS >= 64 && THREADS <= 1024,
+    "a block has 64 to 1024 threads: TILE_M * TILE_N / (ROWS * VEC)");
+static_assert(PACK == 1 || (VARIANT == 1 && PACK == VEC),
+    "registers hold squares: PACK is 1, or VEC in the tiled variant");
+static_assert(ROWS % PACK == 0, "a thread's rows are a whole number of squares of PACK rows");
+static_assert(LAYOUT == 2 || VARIANT == 0 ||
+                  (VARIANT == 1 && PACK == 1 && ORDER == 1 && STREAM == 0 && MIN_BLOCKS == 1),
+    "the layouts none and pad stand for comparison only: tiled, PACK 1, ORDER rows, STREAM none, "
+    "MIN_BLOCKS 1");
+static_assert(VARIANT != 2 || VEC > 1, "only vectors need to be shifted: VEC is more than 1");
+static_assert(MIN_BLOCKS == 1 || (MIN_BLOCKS * THREADS >= 1024 && MIN_BLOCKS * THREADS <= 2048 &&
+                                     MIN_BLOCKS * THREADS * (ROWS * VEC * SIZE / 4 + 24) <= 65536),
+    "MIN_BLOCKS blocks have 1024 to 2048 threads and registers for their elements, or it is 1");
 
 #if TUNE_REFERENCE || VARIANT == 0
 
@@ -44,9 +91,10 @@ static_assert(VARIANT != 0 || (TILE == 32 && ROWS == 4 && VEC == 1 && LAYOUT == 
 #endif
 
 // Thread t of the grid copies element t of in, counted along the rows.
-extern "C" __global__ void __launch_bounds__(256) transpose(const float *__restrict__ in, // [M][N]
-    float *__restrict__ out,                                                              // [N][M]
-    i64 M, i64 N)
+extern "C" __global__ void __launch_bounds__(256)
+    transpose(const element *__restrict__ in, // [M][N]
+        element *__restrict__ out,            // [N][M]
+        i64 M, i64 N)
 {
     const i64 index = (i64)blockIdx.x * 256 + threadIdx.x;
     if (index < M * N)
@@ -55,44 +103,186 @@ extern "C" __global__ void __launch_bounds__(256) transpose(const float *__restr
 
 #else
 
-constexpr int ROW_FLOATS = TILE + (LAYOUT == 1); // in shared memory
+// The tile in shared memory: words of PACK elements of a column, PACK rows of the tile each.
+typedef vector<element, PACK> packed;
+constexpr int LANES_N = TILE_N / VEC; // threads along a row of the tile when it is read
+constexpr int LANES_M = TILE_M / VEC; // threads along a column of the tile when it is written
+constexpr int WORDS = VEC / PACK;     // that make a vector of `out`
+constexpr int SLOTS = 128 / (int)sizeof(packed); // words that lie in different banks
+constexpr int PITCH = TILE_N + (LAYOUT == 1);    // words from a row to the next
+constexpr int STEP_N = TILE_N / ROWS;            // distance of a thread's rows of `out`
 
-// Where element (row, col) of the tile lies. Lanes that read together differ in row by VEC.
-__device__ inline int staged(int row, int col)
+// Low bits for index v that differ among SLOTS indices that are STRIDE apart: the bits above those
+// of a slot take the places of the bits that are the same for all.
+template <int STRIDE> __device__ inline int spread(int v)
 {
-    constexpr int MASK = TILE < 32 ? TILE - 1 : 31;
-    return row * ROW_FLOATS + (LAYOUT == 2 ? col ^ (row / VEC & MASK) : col);
+    int slot = v;
+#pragma unroll
+    for (int from = SLOTS, to = STRIDE / 2; to > 0; from *= 2, to /= 2)
+        slot ^= v / from % 2 * to;
+    return slot % (SLOTS < TILE_N ? SLOTS : TILE_N);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    transpose(const float *__restrict__ in, // [M][N]
-        float *__restrict__ out,            // [N][M]
-        i64 M, i64 N)
+// Where the word of row and column lies. Lanes that write together are VEC columns apart, lanes
+// that read together WORDS rows.
+__device__ inline int staged(int row, int col)
 {
-    extern __shared__ float tile[]; // [TILE][ROW_FLOATS]
-    const int x = threadIdx.x % LANES * VEC, y = threadIdx.x / LANES;
-    const i64 tiles_n = ceildiv(N, TILE);
-    const i64 m0 = blockIdx.x / tiles_n * TILE, n0 = blockIdx.x % tiles_n * TILE;
+    if constexpr (LAYOUT != 2)
+        return row * PITCH + col;
+    const int low = spread<1>(col) ^ spread<VEC>(col) ^ spread<WORDS>(row);
+    return row * PITCH + (col ^ low);
+}
 
-    float v[ROWS][VEC]; // all loads are issued before the first is used
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-        if (m0 + y + i * STEP < M && n0 + x < N)
-            load(v[i], in + (m0 + y + i * STEP) * N + n0 + x);
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < VEC; j++)
-            tile[staged(y + i * STEP, x + j)] = v[i][j];
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-#pragma unroll
-        for (int j = 0; j < VEC; j++)
-            v[i][j] = tile[staged(x + j, y + i * STEP)];
-        if (n0 + y + i * STEP < N && m0 + x < M)
-            store(out + (n0 + y + i * STEP) * M + m0 + x, v[i]);
+// Which tile the block has. The numbers of blocks fit 31 bits, as the grid does.
+__device__ inline void tile_of_block(unsigned &m, unsigned &n, unsigned tiles_m, unsigned tiles_n)
+{
+    const unsigned block = blockIdx.x;
+    if constexpr (ORDER == 0) {
+        m = block % tiles_m;
+        n = block / tiles_m;
+    } else if constexpr (ORDER <= 2) {
+        m = block / tiles_n;
+        n = block % tiles_n;
+        if constexpr (ORDER == 2)
+            m = (m + n) % tiles_m;
+    } else {
+        const unsigned band = tiles_m <= ORDER ? 0 : block / (ORDER * tiles_n);
+        const unsigned left = tiles_m - band * ORDER, height = left < ORDER ? left : ORDER;
+        const unsigned in_band = block - band * ORDER * tiles_n;
+        m = band * ORDER + in_band % height;
+        n = in_band / height;
     }
 }
 
+#if VARIANT == 1
+
+constexpr int STEP_M = TILE_M / ROWS; // distance of a thread's squares, in PACK rows
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    transpose(const element *__restrict__ in, // [M][N]
+        element *__restrict__ out,            // [N][M]
+        i64 M, i64 N)
+{
+    extern __shared__ uint4 memory[]; // [TILE_M / PACK][PITCH] words
+    auto *tile = reinterpret_cast<packed::word_type *>(memory);
+    unsigned tile_m, tile_n;
+    tile_of_block(tile_m, tile_n, (unsigned)ceildiv(M, TILE_M), (unsigned)ceildiv(N, TILE_N));
+    const i64 m0 = (i64)tile_m * TILE_M, n0 = (i64)tile_n * TILE_N;
+    const int rows = (int)least(M - m0, TILE_M), cols = (int)least(N - n0, TILE_N);
+
+    {
+        const int x = threadIdx.x % LANES_N * VEC, y = threadIdx.x / LANES_N;
+        vector<element, VEC> v[ROWS]; // all loads are issued before the first is used
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int row = (y + i / PACK * STEP_M) * PACK + i % PACK;
+            if (row < rows && x < cols)
+                load(v[i], in + (m0 + row) * N + n0 + x);
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i += PACK)
+#pragma unroll
+            for (int j = 0; j < VEC; j++) {
+                packed column;
+#pragma unroll
+                for (int p = 0; p < PACK; p++)
+                    column.at[p] = v[i + p].at[j];
+                tile[staged(y + i / PACK * STEP_M, x + j)] = column.word;
+            }
+    }
+    __syncthreads();
+    const int x = threadIdx.x % LANES_M, y = threadIdx.x / LANES_M;
+    vector<element, VEC> v[ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int k = 0; k < WORDS; k++) {
+            packed column;
+            column.word = tile[staged(x * WORDS + k, y + i * STEP_N)];
+#pragma unroll
+            for (int p = 0; p < PACK; p++)
+                v[i].at[k * PACK + p] = column.at[p];
+        }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int col = y + i * STEP_N;
+        if (col < cols && x * VEC < rows)
+            store(out + (n0 + col) * M + m0 + x * VEC, v[i]);
+    }
+}
+
+#else
+
+constexpr int SECTOR = 32 / SIZE;           // elements by which windows of `out` are aligned
+constexpr int HEIGHT = TILE_M + SECTOR - 1; // rows that the windows of a tile reach
+constexpr int CHUNKS = LANES_N + 1;         // vectors that cover a row of the tile
+constexpr int LOADS = (HEIGHT * CHUNKS + THREADS - 1) / THREADS; // vectors that a thread reads
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    transpose(const element *__restrict__ in, // [M][N]
+        element *__restrict__ out,            // [N][M]
+        i64 M, i64 N)
+{
+    extern __shared__ uint4 memory[]; // [HEIGHT][PITCH] elements
+    auto *tile = reinterpret_cast<element *>(memory);
+    unsigned tile_m, tile_n;
+    tile_of_block(
+        tile_m, tile_n, (unsigned)ceildiv(M + SECTOR - 1, TILE_M), (unsigned)ceildiv(N, TILE_N));
+    const i64 m0 = (i64)tile_m * TILE_M, n0 = (i64)tile_n * TILE_N;
+    const i64 top = m0 - (SECTOR - 1); // row of `in` that is row 0 of the tile; may be negative
+    const int cols = (int)least(N - n0, TILE_N);
+
+    {
+        vector<element, VEC> v[LOADS]; // all loads are issued before the first is used
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int chunk = i * THREADS + threadIdx.x, row = chunk / CHUNKS;
+            const i64 begin = (top + row) * N + n0; // of the row in the tile
+            const i64 at = (begin & -VEC) + chunk % CHUNKS * VEC;
+            if (row >= HEIGHT || top + row < 0 || top + row >= M || at >= begin + cols)
+                continue;
+            if (at + VEC <= M * N)
+                load(v[i], in + at);
+            else
+#pragma unroll
+                for (int j = 0; j < VEC; j++)
+                    v[i].at[j] = in[least(at + j, M * N - 1)];
+        }
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int chunk = i * THREADS + threadIdx.x, row = chunk / CHUNKS;
+            const int shift = (int)((top + row) * N + n0) & (VEC - 1);
+#pragma unroll
+            for (int j = 0; j < VEC; j++) {
+                const int col = chunk % CHUNKS * VEC + j - shift;
+                if (row < HEIGHT && col >= 0 && col < TILE_N)
+                    tile[staged(row, col)] = v[i].at[j];
+            }
+        }
+    }
+    __syncthreads();
+    const int x = threadIdx.x % LANES_M * VEC, y = threadIdx.x / LANES_M;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int col = y + i * STEP_N;
+        const i64 row_of_out = (n0 + col) * M;
+        const int shift = (int)(row_of_out + m0) & (SECTOR - 1);
+        const i64 m = m0 - shift + x;
+        vector<element, VEC> v;
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            v.at[j] = tile[staged(SECTOR - 1 - shift + x + j, col)];
+        if (col >= cols)
+            continue;
+        if (m >= 0 && m + VEC <= M)
+            store(out + row_of_out + m, v);
+        else
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                if (m + j >= 0 && m + j < M)
+                    out[row_of_out + m + j] = v.at[j];
+    }
+}
+
+#endif
 #endif
