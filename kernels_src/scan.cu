@@ -1,0 +1,365 @@
+// out[i] = x[0] + ... + x[i] (inclusive), or the same without x[i] (exclusive); f32, or i32, which
+// wraps.
+//
+// The array is cut into tiles of BLOCK * ITEMS elements. A tile's threads add up their own elements
+// one after another, the block scans the threads' sums, and each thread adds what stands before it.
+// The variants differ in how the block scans, and in where the sum of all earlier tiles comes from.
+// Reduce-then-scan, which reads x twice: `tile_sums`, then `scan_sums` over the tiles' sums by one
+// block, then `scan_tiles`. In it:
+// VARIANT 0 (naive): one element per thread, a Kogge-Stone scan in shared memory. Readable, and the
+//   slowest.
+// VARIANT 1 (kogge_stone): ITEMS elements per thread, then as 0: log2(BLOCK) steps, in each of
+// which
+//   almost all threads add.
+// VARIANT 2 (brent_kung): a tree up and down: twice the steps, but about 2 * BLOCK additions.
+// VARIANT 3 (warp): shuffles within a warp, then one warp over the warps' sums: two barriers.
+// VARIANT 4 (two_kernels): as 3 without `scan_sums`: each block adds up the sums before its own,
+//   which is the shorter way while tiles are few.
+// VARIANT 5 (look_back): one kernel that reads x once. Each tile waits for its predecessors' sums
+//   by a decoupled look-back (scan.cuh).
+// i32 is exact in all. f32 is deterministic in all but 5, where the order of additions depends on
+// which sums were there first.
+//
+// x and out must be aligned to 16 bytes. From a NaN on everything is NaN, from an infinity on as
+// the sum says; denormals are kept; a sum of zeros is +0.
+#ifndef VARIANT
+#define VARIANT 5 // 0 naive, 1 kogge_stone, 2 brent_kung, 3 warp, 4 two_kernels, 5 look_back
+#endif
+#ifndef BLOCK
+#define BLOCK 256 // threads per block, power of 2
+#endif
+#ifndef ITEMS
+#define ITEMS 16 // elements per thread
+#endif
+#ifndef LOAD
+#define LOAD 2 // 0 blocked, 1 transposed, 2 striped
+#endif
+#ifndef LOOK
+#define LOOK 1 // sums that a lane asks for at once when it looks back
+#endif
+#ifndef REST
+#define REST 0 // nanoseconds between two looks for a sum that is missing
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
+#endif
+#ifndef MODE
+#define MODE 1 // 1 exclusive, 2 inclusive
+#endif
+
+#include "scan.cuh"
+
+static_assert(VARIANT != 0 || (BLOCK == 256 && LOAD == 0 && MIN_BLOCKS == 1),
+    "the naive variant has no choices: it stands once in the space, with 256 threads");
+static_assert(
+    (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
+static_assert(VARIANT == 0 || VARIANT > 2 || (LOAD != 2 && MIN_BLOCKS == 1),
+    "a block scan in shared memory wants each thread's elements side by side, and its lesson needs "
+    "no MIN_BLOCKS");
+static_assert(VARIANT == 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK and REST");
+static_assert(LOAD != 1 || (ITEMS > 4 && BLOCK * (ITEMS + (ITEMS / 4 % 2 == 0 ? 4 : 0)) <= 11776),
+    "a tile that is transposed has more than one access per thread, and fits 46 KiB of shared "
+    "memory with its padding");
+static_assert(MIN_BLOCKS * BLOCK * (ITEMS + ITEMS / 4 + 20) <= 65536,
+    "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + "
+    "ITEMS / 4 + 20) is at most 65536");
+
+constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
+
+#if TUNE_REFERENCE
+
+#include "scan_reference.cuh"
+
+#if TUNE_DTYPE_I32
+typedef i64 exact; // wraps at 2^64, so its lower half is right
+#else
+typedef double exact;
+#endif
+
+struct sums {
+    exact value = 0;
+    double squares = 0;
+
+    __device__ sums after(const sums &earlier) const
+    {
+        sums both;
+        both.value = earlier.value + value;
+        both.squares = earlier.squares + squares;
+        return both;
+    }
+};
+
+__device__ inline sums sums_of(element x)
+{
+    sums own;
+    own.value = x;
+    own.squares = (double)x * x;
+    return own;
+}
+
+extern "C" __global__ void reference_strips(const element *__restrict__ x, // [N]
+    sums *__restrict__ strips,                                             // [ceildiv(N, SPAN)]
+    i64 N)
+{
+    strip_states(strips, N, [&](i64 i) { return sums_of(x[i]); });
+}
+
+extern "C" __global__ void reference_groups(const sums *__restrict__ strips, // [strip_count]
+    sums *__restrict__ groups, // [ceildiv(strip_count, SPAN)]
+    i64 strip_count)
+{
+    group_states(strips, groups, strip_count);
+}
+
+extern "C" __global__ void reference_top(sums *groups, i64 group_count)
+{
+    states_before(groups, 0, group_count, sums());
+}
+
+extern "C" __global__ void reference_strips_before(sums *__restrict__ strips, // [strip_count]
+    const sums *__restrict__ groups, i64 strip_count)
+{
+    strips_before(strips, groups, strip_count);
+}
+
+// value in f64, or an i32 in an f64; scale is what an element's error is measured by: sqrt of the
+// sum of squares, times sqrt of the additions in a row.
+extern "C" __global__ void reference_values(const element *__restrict__ x, // [N]
+    const sums *__restrict__ strips, double *__restrict__ value, double *__restrict__ scale, i64 N)
+{
+    walk_strip(
+        strips, N, [&](i64 i) { return sums_of(x[i]); },
+        [&](i64 i, const sums &before, const sums &own) {
+            const sums at = MODE == 1 ? before : own.after(before);
+#if TUNE_DTYPE_I32
+            value[i] = (int)(u32)(u64)at.value;
+#else
+            value[i] = at.value;
+#endif
+            scale[i] = sqrt(at.squares) * sqrt(64.0 + (double)i / 512.0);
+        });
+}
+
+#else
+
+#if VARIANT == 0
+
+// The block's elements, each with those before it added; exclusive of the own one.
+__device__ inline element block_scan(element own, element &total)
+{
+    __shared__ element at[BLOCK];
+    const int t = threadIdx.x;
+    at[t] = own;
+    __syncthreads();
+    for (int offset = 1; offset < BLOCK; offset *= 2) {
+        const element other = t >= offset ? at[t - offset] : 0;
+        __syncthreads();
+        at[t] = add(other, at[t]);
+        __syncthreads();
+    }
+    total = at[BLOCK - 1];
+    return t > 0 ? at[t - 1] : 0;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) tile_sums(const element *__restrict__ x, // [N]
+    element *__restrict__ sums, // [gridDim.x]
+    i64 N)
+{
+    const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
+    element total;
+    block_scan(i < N ? x[i] : 0, total);
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = total;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) scan_tiles(const element *__restrict__ x, // [N]
+    element *__restrict__ out,                                                                // [N]
+    const element *__restrict__ sums, // [gridDim.x], of all tiles before
+    u64 *, i64 N)
+{
+    const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
+    const element own = i < N ? x[i] : 0;
+    element total;
+    const element before = add(sums[blockIdx.x], block_scan(own, total));
+    if (i < N)
+        out[i] = MODE == 1 ? before : add(before, own);
+}
+
+#else
+
+// Adds up a tile in whatever order it comes.
+extern "C" __global__ void __launch_bounds__(BLOCK) tile_sums(const element *__restrict__ x, // [N]
+    element *__restrict__ sums, // [gridDim.x]
+    i64 N)
+{
+    __shared__ element at[32];
+    const i64 first = (i64)blockIdx.x * TILE;
+    element v[ITEMS], sum = 0;
+    read_tile<STRIPED, BLOCK>(v, x + first, N - first, at);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        sum = add(sum, v[i]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        at[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x >= 32)
+        return;
+    sum = warp_sum(threadIdx.x < WARPS ? at[threadIdx.x] : 0);
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = sum;
+}
+
+typedef tile_layout<LOAD, BLOCK, ITEMS> layout;
+
+// Every v becomes the sum of itself and those before it in the thread's row of WIDTH.
+__device__ inline void add_up_rows(element (&v)[ITEMS])
+{
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (i % layout::WIDTH != 0)
+            v[i] = add(v[i - 1], v[i]);
+}
+
+#if VARIANT <= 2
+
+// The sum of `own` over all threads before this one.
+__device__ inline element threads_before(element own)
+{
+    __shared__ element at[BLOCK];
+    const int t = threadIdx.x;
+    at[t] = own;
+    __syncthreads();
+    if constexpr (VARIANT == 1) {
+        for (int offset = 1; offset < BLOCK; offset *= 2) {
+            const element other = t >= offset ? at[t - offset] : 0;
+            __syncthreads();
+            at[t] = add(other, at[t]);
+            __syncthreads();
+        }
+    } else {
+        // Up: the last of each 2, 4, 8 ... gets their sum. Down: the one in the middle of the next.
+        for (int offset = 1; offset < BLOCK; offset *= 2) {
+            const int i = (t + 1) * 2 * offset - 1;
+            if (i < BLOCK)
+                at[i] = add(at[i - offset], at[i]);
+            __syncthreads();
+        }
+        for (int offset = BLOCK / 4; offset > 0; offset /= 2) {
+            const int i = (t + 1) * 2 * offset - 1;
+            if (i + offset < BLOCK)
+                at[i + offset] = add(at[i], at[i + offset]);
+            __syncthreads();
+        }
+    }
+    return t > 0 ? at[t - 1] : 0;
+}
+
+// before[] = what is added to each of the thread's rows, of which there is one.
+__device__ inline void scan_block(
+    const element (&v)[ITEMS], element (&before)[1], const element *sums, i64 tile)
+{
+    before[0] = add(sums[tile], threads_before(v[ITEMS - 1]));
+}
+
+#else
+
+// The same within a warp; returns the warp's total. v[] has been added up by rows.
+__device__ inline element scan_warp(const element (&v)[ITEMS], element (&before)[layout::ROWS])
+{
+    element total = 0;
+#pragma unroll
+    for (int row = 0; row < layout::ROWS; row++) {
+        const element sum = warp_running_sum(v[(row + 1) * layout::WIDTH - 1]);
+        before[row] = add(total, lane_before(sum));
+        total = add(total, __shfl_sync(ALL, sum, 31));
+    }
+    return total;
+}
+
+__device__ inline void scan_block(const element (&v)[ITEMS], element (&before)[layout::ROWS],
+    const element *__restrict__ sums, u64 *__restrict__ words, i64 tile)
+{
+    __shared__ element of_warp[WARPS], earlier[WARPS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const element total = scan_warp(v, before);
+    if (lane == 0)
+        of_warp[warp] = total;
+    if constexpr (VARIANT == 4) {
+        element sum = 0;
+        for (i64 i = threadIdx.x; i < tile; i += BLOCK)
+            sum = add(sum, sums[i]);
+        sum = warp_sum(sum);
+        if (lane == 0)
+            earlier[warp] = sum;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
+        const element whole = __shfl_sync(ALL, sum, 31);
+        element start;
+        if constexpr (VARIANT == 5) {
+            if (lane == 0)
+                publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
+            start = look_back<LOOK, REST, element>(words, tile);
+            if (lane == 0 && tile > 0)
+                publish(words + tile, word_of(WHOLE_SUM, add(start, whole)));
+        } else if constexpr (VARIANT == 4) {
+            start = warp_sum(lane < WARPS ? earlier[lane] : 0);
+        } else {
+            start = sums[tile];
+        }
+        start = add(start, lane_before(sum));
+        if (lane < WARPS)
+            of_warp[lane] = start;
+    }
+    __syncthreads();
+    const element start = of_warp[warp];
+#pragma unroll
+    for (element &row : before)
+        row = add(start, row);
+}
+
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+    scan_tiles(const element *__restrict__ x, // [N]
+        element *__restrict__ out,            // [N]
+        const element *__restrict__ sums,     // [tiles], as the kernels before left them
+        u64 *__restrict__ words,              // [1 + tiles], zero before: next tile, then look-back
+        i64 N)
+{
+    __shared__ __align__(16) element stage[layout::STAGED];
+    i64 tile = blockIdx.x;
+    if constexpr (VARIANT == 5)
+        tile = take_tile(words);
+    const i64 first = tile * TILE;
+    element v[ITEMS], before[layout::ROWS];
+    read_tile<LOAD, BLOCK>(v, x + first, N - first, stage);
+    add_up_rows(v);
+#if VARIANT <= 2
+    scan_block(v, before, sums, tile);
+#else
+    scan_block(v, before, sums, words + 1, tile);
+#endif
+#pragma unroll
+    for (int i = ITEMS - 1; i >= 0; i--) {
+        const element start = before[i / layout::WIDTH];
+        if constexpr (MODE == 2)
+            v[i] = add(start, v[i]);
+        else
+            v[i] = i % layout::WIDTH ? add(start, v[i - 1]) : start;
+    }
+    write_tile<LOAD, BLOCK>(out + first, v, N - first, stage);
+}
+
+#endif
+
+// Tiles' sums become the sums of all tiles before.
+extern "C" __global__ void __launch_bounds__(1024) scan_sums(element *__restrict__ sums, // [count]
+    i64 count)
+{
+    scan_in_place<1024>(sums, count, element(0), [](element a, element b) { return add(a, b); });
+}
+
+#endif
