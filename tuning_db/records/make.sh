@@ -5,6 +5,8 @@
 #
 #     make.sh PREFIX OUT [KERNEL...]
 #
+# MAKE_SECONDS, if set, is taken instead of the seconds in shapes.txt: for a look.
+#
 # PREFIX is where tunerd is installed, OUT an existing folder; the database stays in OUT/db, so that
 # a second call for other kernels goes on with it. About 25 minutes on an H200 for all kernels, 8 without gemm.
 set -euo pipefail
@@ -34,7 +36,7 @@ grep -v '^#' "$here/shapes.txt" | while read -r kernel dtype seconds shapes; do
     [ "$kernels" = "  " ] || [ "${kernels#* "$kernel" }" != "$kernels" ] || continue
     for shape in $shapes; do
         tunectl sweep "$kernel" --dtype "$dtype" --shape "$shape" --seed 1 \
-            --budget "evals=1200,seconds=$seconds" < /dev/null | tail -n 12
+            --budget "evals=1200,seconds=${MAKE_SECONDS:-$seconds}" < /dev/null | tail -n 12
     done
 done
 if tunectl export --best --anonymous -o "$out/records.jsonl"; then
