@@ -1,0 +1,264 @@
+// y[i][j] = sum over a, b of filter[a][b] * x[i + a - K/2][j + b - K/2], row-major, f32 by IEEE
+// fused multiply-add: a K x K filter over an image of one channel (a correlation: the filter is
+// not turned round). BORDER says what x is beyond its edges. An even K has one row and column more
+// before the middle than after it.
+//
+// VARIANT 0 (naive): one thread per element of y, the filter in global memory.
+// VARIANT 1 (constant): the same, the filter in constant memory.
+// VARIANT 2 (tiled): the block first copies its tile of x with a halo to shared memory.
+// VARIANT 3 (coarsened): as 2, and a thread computes ROWS x COLS elements of y. It walks down its
+//   strip; each row of x that it reads is used for all K rows of y that need it, whose sums stand
+//   in registers and move on by one row at each step, and for all COLS columns.
+// VARIANT 4 (cached): as 3, without a tile: the window of a row comes from global memory, where L1
+//   holds what neighbouring threads share.
+// 3 and 4 keep K * COLS sums and are bound by the FMA units for a large K; then a filter row that
+// reaches no row of the strip is left out (SKIP).
+//
+// Every variant is deterministic. NaN and infinity pass through, a zero beyond the edge times an
+// infinite tap included; denormals are kept.
+#include "conv.cuh"
+
+#ifndef K
+#define K 3 // rows and columns of the filter
+#endif
+#ifndef BORDER
+#define BORDER 1 // 1 zero, 2 clamp, 3 mirror, 4 wrap
+#endif
+#ifndef VARIANT
+#define VARIANT 4 // 0 naive, 1 constant, 2 tiled, 3 coarsened, 4 cached
+#endif
+#ifndef BLOCK_X
+#define BLOCK_X 32 // threads along a row
+#endif
+#ifndef BLOCK_Y
+#define BLOCK_Y 4 // threads along a column
+#endif
+#ifndef COLS
+#define COLS 4 // columns of y per thread
+#endif
+#ifndef ROWS
+#define ROWS 16 // rows of y per thread
+#endif
+#ifndef VEC
+#define VEC 4 // floats per global access; divides W and COLS
+#endif
+#ifndef BATCH
+#define BATCH 2 // rows of x that a thread reads before it uses them
+#endif
+#ifndef TAPS
+#define TAPS 0 // where the filter stands: 0 constant memory, 1 registers
+#endif
+#ifndef SKIP
+#define SKIP 0 // 1: filter rows that reach no row of the strip are left out
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
+#endif
+
+constexpr int THREADS = BLOCK_X * BLOCK_Y;
+
+static_assert(
+    THREADS >= 128 && THREADS <= 256, "a block has 128 to 256 threads: BLOCK_X * BLOCK_Y");
+static_assert(VARIANT >= 3 ||
+                  (COLS == 1 && ROWS == 1 && VEC == 1 && TAPS == 0 && SKIP == 0 && MIN_BLOCKS == 1),
+    "naive, constant and tiled compute one element of y per thread");
+static_assert(VARIANT < 3 || ROWS > 1, "coarsened and cached compute several rows per thread");
+static_assert(VARIANT != 0 || (BLOCK_X == 32 && BLOCK_Y == 8), "naive stands once in the space");
+static_assert(VARIANT == 4 || BATCH == 1, "only cached has to wait for global memory at each row");
+static_assert(VEC <= COLS, "an access is not wider than a thread's columns: VEC is at most COLS");
+
+#if TUNE_REFERENCE
+
+// Reference in f64, one thread per element: value = sum f*x and scale = sum |f*x|.
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_reference(const float *__restrict__ x, // [H][W]
+        const float *__restrict__ filter,         // [K][K]
+        double *__restrict__ value,               // [H][W]
+        double *__restrict__ scale,               // [H][W]
+        i64 H, i64 W)
+{
+    for (i64 index = (i64)blockIdx.x * 256 + threadIdx.x; index < H * W;
+         index += (i64)gridDim.x * 256) {
+        const i64 i = index / W, j = index % W;
+        double sum = 0, sum_abs = 0;
+        for (i64 a = 0; a < K; a++) {
+            const i64 row = bordered<BORDER>(i + a - K / 2, H);
+            for (i64 b = 0; b < K; b++) {
+                const double v = row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - K / 2, W);
+                const double p = filter[a * K + b] * v;
+                sum += p;
+                sum_abs += p < 0 ? -p : p;
+            }
+        }
+        value[index] = sum;
+        scale[index] = sum_abs;
+    }
+}
+
+#else
+
+#if VARIANT != 0
+extern "C" {
+__constant__ float taps[K * K]; // the filter, copied here before the launch
+}
+#endif
+
+// Block number -> tile of TILE_H x TILE_W elements of y, along the rows.
+constexpr int TILE_H = BLOCK_Y * ROWS, TILE_W = BLOCK_X * COLS;
+
+#if VARIANT <= 1
+
+extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__restrict__ x, // [H][W]
+    const float *__restrict__ filter,                                                     // [K][K]
+    float *__restrict__ y,                                                                // [H][W]
+    i64 H, i64 W)
+{
+    const i64 tiles_w = ceildiv(W, TILE_W);
+    const i64 i = blockIdx.x / tiles_w * TILE_H + threadIdx.x / BLOCK_X;
+    const i64 j = blockIdx.x % tiles_w * TILE_W + threadIdx.x % BLOCK_X;
+    if (i >= H || j >= W)
+        return;
+#if VARIANT == 1
+    filter = taps;
+#endif
+    float sum = 0.0f;
+    for (i64 a = 0; a < K; a++) {
+        const i64 row = bordered<BORDER>(i + a - K / 2, H);
+        for (i64 b = 0; b < K; b++)
+            sum += filter[a * K + b] *
+                   (row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - K / 2, W));
+    }
+    y[i * W + j] = sum;
+}
+
+#else
+
+constexpr int BEFORE = K / 2, AFTER = K - 1 - BEFORE; // rows and columns around an element
+// What a thread reads of a row of x: its columns and those around them, in whole vectors. In
+// shared memory vectors are as wide as the columns allow, whatever x is aligned to.
+constexpr int WIDTH = VARIANT == 4 ? VEC : COLS < 4 ? COLS : 4;
+constexpr int LEFT = round_up(BEFORE, WIDTH), RIGHT = round_up(AFTER, WIDTH);
+
+#if VARIANT <= 3
+
+constexpr int SPAN_H = TILE_H + K - 1, SPAN_W = TILE_W + LEFT + RIGHT; // of x, with the halo
+
+#endif
+
+#if VARIANT == 2
+
+extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__restrict__ x, // [H][W]
+    const float *,
+    float *__restrict__ y, // [H][W]
+    i64 H, i64 W)
+{
+    extern __shared__ float tile[]; // [SPAN_H][SPAN_W]
+    const i64 tiles_w = ceildiv(W, TILE_W);
+    const i64 row0 = blockIdx.x / tiles_w * TILE_H, col0 = blockIdx.x % tiles_w * TILE_W;
+    const int r = threadIdx.x / BLOCK_X, c = threadIdx.x % BLOCK_X;
+    read_tile<BORDER, VEC, THREADS, SPAN_H, SPAN_W>(
+        tile, x, row0 - BEFORE, col0 - LEFT, H, W, AFTER);
+    __syncthreads();
+    float sum = 0.0f;
+    for (int a = 0; a < K; a++)
+#pragma unroll
+        for (int b = 0; b < K; b++)
+            sum += taps[a * K + b] * tile[(r + a) * SPAN_W + c + b];
+    if (row0 + r < H && col0 + c < W)
+        y[(row0 + r) * W + col0 + c] = sum;
+}
+
+#else
+
+constexpr int WINDOW = LEFT + COLS + RIGHT;
+
+// The filter, as a thread has it.
+struct filter_taps {
+    float held[TAPS == 1 ? K * K : 1];
+
+    __device__ inline float at(int a, int b) const
+    {
+        return TAPS == 1 ? held[a * K + b] : taps[a * K + b];
+    }
+};
+
+// Adds row r of the strip's rows of x to the sums of the rows of y. sums[a] belongs to row r - a of
+// the strip: it takes over the sum that filter row a - 1 left in the step before.
+__device__ inline void add_row(
+    float (&sums)[K][COLS], const float *window, const struct filter_taps &taps, int r)
+{
+#pragma unroll
+    for (int a = K - 1; a >= 0; a--) {
+        if (SKIP && (a > r || a + ROWS <= r))
+            continue;
+#pragma unroll
+        for (int b = 0; b < K; b++)
+#pragma unroll
+            for (int c = 0; c < COLS; c++)
+                sums[a][c] = taps.at(a, b) * window[b + c] + (b > 0      ? sums[a][c]
+                                                                 : a > 0 ? sums[a - 1][c]
+                                                                         : 0.0f);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    conv2d(const float *__restrict__ x,   // [H][W]
+        const float *__restrict__ filter, // [K][K], read when TAPS is 1
+        float *__restrict__ y,            // [H][W]
+        i64 H, i64 W)
+{
+    const i64 tiles_w = ceildiv(W, TILE_W);
+    const i64 tile_row = blockIdx.x / tiles_w * TILE_H, tile_col = blockIdx.x % tiles_w * TILE_W;
+    const int strip = threadIdx.x / BLOCK_X * ROWS, col = threadIdx.x % BLOCK_X * COLS;
+    const i64 row0 = tile_row + strip, col0 = tile_col + col; // the first element of y
+#if VARIANT == 3
+    extern __shared__ float4 shared[]; // [SPAN_H][SPAN_W]; float4 for its alignment
+    float *const tile = reinterpret_cast<float *>(shared);
+    read_tile<BORDER, VEC, THREADS, SPAN_H, SPAN_W>(
+        tile, x, tile_row - BEFORE, tile_col - LEFT, H, W, AFTER);
+    __syncthreads();
+#endif
+    if (row0 >= H || col0 >= W)
+        return;
+
+    struct filter_taps taps;
+    if constexpr (TAPS == 1)
+#pragma unroll
+        for (int i = 0; i < K * K; i++)
+            taps.held[i] = filter[i];
+
+    // Rows of x until the last row of y that exists is complete.
+    const int rows = (int)least(ROWS, H - row0) + K - 1;
+    float sums[K][COLS] = {};
+#pragma unroll 1
+    for (int r0 = 0; r0 < rows; r0 += BATCH) {
+        float window[BATCH][WINDOW];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+#if VARIANT == 3
+            const float *const from = tile + (strip + r0 + i) * SPAN_W + col;
+#pragma unroll
+            for (int j = 0; j < WINDOW; j += WIDTH)
+                load(reinterpret_cast<float(&)[WIDTH]>(window[i][j]), from + j);
+#else
+            const i64 row = r0 + i < rows ? bordered<BORDER>(row0 + r0 + i - BEFORE, H) : -1;
+            if (row >= 0)
+                read_window<BORDER, VEC>(window[i], x + row * W, col0 - LEFT, W);
+            else
+                for (float &zero : window[i])
+                    zero = 0.0f;
+#endif
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int r = r0 + i;
+            add_row(sums, window[i] + LEFT - BEFORE, taps, r);
+            if (r >= K - 1 && r < rows)
+                write_row<VEC>(y + (row0 + r - (K - 1)) * W, col0, W, sums[K - 1]);
+        }
+    }
+}
+
+#endif
+#endif
+#endif
