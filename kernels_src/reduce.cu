@@ -1,198 +1,641 @@
-// out[0] = sum of x[0..N), f32.
+// out[0] = x[0] op x[1] op ... op x[N-1], where op is +, max or min; f32 and f16 give f32, i32
+// gives i32.
 //
-// A grid of blocks walks over x in strides of the whole grid. Each step a thread reads ITEMS
-// elements by accesses of VEC floats, neighbouring threads neighbouring words, adds them as a tree
-// and adds that to its running sum. The threads of a block then combine their sums:
-// VARIANT 0 (interleaved): in shared memory, thread t adds t + 1, then t + 2, t + 4 ...; every step
+// A grid of blocks walks over x. Each step a thread reads ITEMS elements by accesses of VEC
+// elements, neighbouring threads neighbouring words, combines them and adds that to what it has.
+// The threads of a block then combine their results, and the blocks theirs: VARIANT 0
+// (interleaved): in shared memory, thread t adds t + 1, then t + 2, t + 4 ...; every step
 //   more lanes of each warp idle and the stride hits fewer banks. Readable, and the slowest.
 // VARIANT 1 (sequential): in shared memory, the lower half adds the upper half.
-// VARIANT 2 (shuffle): in registers within a warp, then one warp over the warps' sums.
-//   These three write one partial sum per block to scratch, which `reduce_final` adds in a fixed
-//   order: deterministic.
+// VARIANT 2 (shuffle): in registers within a warp, then one warp over the warps' results.
+//   These three write one partial result per block to scratch, which a second launch,
+//   `reduce_final`, combines.
 // VARIANT 3 (shuffle_atomic): as 2, then one atomicAdd per block to out, which must be zero before.
-//   Blocks end in any order, so the last bits differ from run to run.
+//   For plain sums only.
+// VARIANT 4 (ticket): as 2, and the block that finishes last, as a counter tells it, combines the
+//   partial results. One launch, after a memset of the counter.
+// VARIANT 5 (cooperative): as 2, then a barrier of the whole grid, after which block 0 combines
+//   them. One launch and no memset, since the driver keeps the barrier; all blocks must be
+//   resident at once.
+// A grid of one block writes out itself; no second launch, counter or barrier then.
 //
-// x must be aligned to VEC floats. NaN and infinity pass through as the sum says (inf - inf is
-// NaN); denormals are kept.
-#include "common.cuh"
+// Every variant gives the same bits in every run but shuffle_atomic, whose blocks add in the order
+// in which they end.
+//
+// SUM says how sums of floats are added: 1 plain, in whatever order is quick; 2 pairwise, as a
+// tree, so that the error grows as log N; 3 kahan, with the rounding errors of all additions
+// carried beside the sum and added at the end, so that the result is as good as one rounded once.
+// Integers wrap around.
+//
+// NaN and infinity pass through as op says: a sum of both infinities is NaN, the largest and the
+// smallest element is NaN where there is one. Denormals are kept. x must be aligned to VEC
+// elements.
+#include "small_floats.cuh"
 
+#ifndef OP
+#define OP 1 // 1 sum, 2 max, 3 min
+#endif
+#ifndef SUM
+#define SUM 1 // 1 plain, 2 pairwise, 3 kahan; nothing to max, min and integers
+#endif
 #ifndef VARIANT
-#define VARIANT 2 // 0 interleaved, 1 sequential, 2 shuffle, 3 shuffle_atomic
+#define VARIANT                                                                                    \
+    2 // 0 interleaved, 1 sequential, 2 shuffle, 3 shuffle_atomic, 4 ticket, 5 cooperative
 #endif
 #ifndef BLOCK
 #define BLOCK 256 // threads per block, power of 2
 #endif
 #ifndef ITEMS
-#define ITEMS 32 // elements that a thread reads before it adds them
+#define ITEMS 16 // elements that a thread reads before it combines them
 #endif
 #ifndef VEC
-#define VEC 4 // floats per access
+#define VEC 4 // elements per access
 #endif
 #ifndef BLOCKS_PER_SM
 #define BLOCKS_PER_SM                                                                              \
-    8 // blocks per multiprocessor in the grid; the manifest computes the grid from it
+    8 // blocks per multiprocessor in the grid, which the manifest computes from it
+#endif
+#ifndef WALK
+#define WALK 0 // 0 strided: the whole grid steps through x; 1 contiguous: a block has a part of x
+#endif
+#ifndef LOAD
+#define LOAD 0 // 0 cached, 1 streaming, 2 evict_first: what the caches are told of x
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
-static_assert(BLOCK >= 64 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0,
-    "a block has 64 to 1024 threads, a power of 2");
-static_assert(ITEMS % VEC == 0, "the elements of a step are a whole number of accesses");
-static_assert(BLOCK * BLOCKS_PER_SM >= 512 && BLOCK * BLOCKS_PER_SM <= 8192,
-    "the grid has 512 to 8192 threads per multiprocessor: BLOCK * BLOCKS_PER_SM");
+#if TUNE_DTYPE_F16
+typedef f16 element; // in memory
+typedef float value; // in registers
+#elif TUNE_DTYPE_I32
+typedef int element;
+typedef int value;
+#else
+typedef float element;
+typedef float value;
+#endif
+
+#if TUNE_DTYPE_I32
+#define SUM_OF_FLOATS 0
+#else
+#define SUM_OF_FLOATS (OP == 1)
+#endif
+#define PAIRWISE (SUM_OF_FLOATS && SUM == 2)
+#define KAHAN (SUM_OF_FLOATS && SUM == 3)
+
+#if VARIANT == 5 && !TUNE_REFERENCE
+#include <cooperative_groups.h>
+#endif
+
+static_assert(BLOCK >= 128 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0,
+    "a block has 128 to 1024 threads, a power of 2");
+static_assert(BLOCK * BLOCKS_PER_SM >= 1024 && BLOCK * BLOCKS_PER_SM <= 16384,
+    "the grid has 1024 to 16384 threads per multiprocessor: BLOCK * BLOCKS_PER_SM");
+static_assert(ITEMS * sizeof(element) >= 16 && ITEMS * sizeof(element) <= 128,
+    "a thread reads 16 to 128 bytes per step: ITEMS elements");
+static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
+static_assert(VARIANT > 1 || (BLOCK == 256 && ITEMS == 8 && VEC == 4 && BLOCKS_PER_SM == 8 &&
+                                 WALK == 0 && LOAD == 0 && MIN_BLOCKS == 1),
+    "interleaved and sequential are there to be compared with shuffle: each stands once in the "
+    "space");
+static_assert(
+    VEC * sizeof(element) == 16 || (BLOCK == 256 && WALK == 0 && LOAD == 0 && MIN_BLOCKS == 1),
+    "accesses of less than 16 bytes are there to be compared: with the strided walk of cached "
+    "loads by blocks of 256 threads only");
+static_assert(WALK == 0 ? BLOCK * BLOCKS_PER_SM <= 8192 : BLOCK * BLOCKS_PER_SM >= 2048,
+    "the strided walk is for grids of up to 8192 threads per multiprocessor, parts of x for those "
+    "of 2048 or more");
+static_assert(MIN_BLOCKS == 1 || (MIN_BLOCKS * BLOCK == 2048 && BLOCK * BLOCKS_PER_SM >= 2048 &&
+                                     ITEMS * sizeof(element) <= 64),
+    "MIN_BLOCKS is 1, or asks for all 2048 threads of a multiprocessor, with 32 registers each: "
+    "where the grid has as many and a step reads at most 64 bytes");
+static_assert(
+    VARIANT != 5 || (BLOCK * BLOCKS_PER_SM <= 2048 && BLOCKS_PER_SM <= 16 && MIN_BLOCKS == 1),
+    "all blocks of a cooperative launch are resident: at most 2048 threads and 16 blocks per "
+    "multiprocessor; MIN_BLOCKS is BLOCKS_PER_SM then and stays 1");
+static_assert(VARIANT != 5 || BLOCK * BLOCKS_PER_SM * (ITEMS * sizeof(element) / 4 + 16) <= 65536,
+    "the elements of all resident threads must fit the registers");
+
+// The result of no elements: what combines to the other one.
+__device__ inline value neutral()
+{
+#if OP == 1
+    return 0;
+#elif TUNE_DTYPE_I32
+    return OP == 2 ? (int)0x80000000u : 0x7fffffff;
+#else
+    return __uint_as_float(OP == 2 ? 0xff800000u : 0x7f800000u);
+#endif
+}
+
+// An element by its bits.
+__device__ inline value value_of(u32 bits)
+{
+#if TUNE_DTYPE_F16
+    return f16::unpack((u16)bits);
+#elif TUNE_DTYPE_I32
+    return (int)bits;
+#else
+    return __uint_as_float(bits);
+#endif
+}
 
 #if TUNE_REFERENCE
 
-// Combines 256 threads' pairs of sums; thread 0 has the result.
-__device__ inline void combine(double &sum, double &squares)
+#if TUNE_DTYPE_I32
+typedef u32 wide; // sums wrap around
+#else
+typedef double wide;
+#endif
+
+// op on values, in f64 for floats.
+__device__ inline wide apply(wide a, wide b)
 {
-    __shared__ double at[2][256];
-    at[0][threadIdx.x] = sum;
-    at[1][threadIdx.x] = squares;
+#if OP == 1
+    return a + b;
+#elif TUNE_DTYPE_I32
+    return ((int)a > (int)b) == (OP == 2) ? a : b;
+#else
+    return a != a || (b == b && (a > b) == (OP == 2)) ? a : b;
+#endif
+}
+
+// Combines 256 threads' pairs of a result and a sum of squares; every thread has the result.
+__device__ inline void combine(wide &result, double &squares)
+{
+    __shared__ wide result_of[256];
+    __shared__ double squares_of[256];
+    result_of[threadIdx.x] = result;
+    squares_of[threadIdx.x] = squares;
     for (int half = 128; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half) {
-            at[0][threadIdx.x] += at[0][threadIdx.x + half];
-            at[1][threadIdx.x] += at[1][threadIdx.x + half];
+            result_of[threadIdx.x] = apply(result_of[threadIdx.x], result_of[threadIdx.x + half]);
+            squares_of[threadIdx.x] += squares_of[threadIdx.x + half];
         }
     }
-    sum = at[0][0];
-    squares = at[1][0];
+    __syncthreads();
+    result = result_of[0];
+    squares = squares_of[0];
 }
 
-// Reference in f64: partial sums of x and of x^2, one pair per block.
+// Partial results and sums of x^2, one pair per block.
 extern "C" __global__ void __launch_bounds__(256)
-    reduce_reference(const float *__restrict__ x, // [N]
-        double *__restrict__ sums,                // [blocks]
-        double *__restrict__ squares,             // [blocks]
+    reduce_reference(const element *__restrict__ x, // [N]
+        wide *__restrict__ results,                 // [blocks]
+        double *__restrict__ squares,               // [blocks]
         i64 N)
 {
-    double sum = 0, square = 0;
+    wide result = (wide)neutral();
+    double square = 0;
     for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < N; i += (i64)gridDim.x * 256) {
-        const double v = x[i];
-        sum += v;
-        square += v * v;
+#if TUNE_DTYPE_F16
+        const value v = value_of(x[i].bits);
+#else
+        const value v = x[i];
+#endif
+        result = apply(result, (wide)v);
+        square += (double)v * v;
     }
-    combine(sum, square);
+    combine(result, square);
     if (threadIdx.x == 0) {
-        sums[blockIdx.x] = sum;
+        results[blockIdx.x] = result;
         squares[blockIdx.x] = square;
     }
 }
 
-// Their totals: value = sum x, scale = sqrt(sum x^2), the size of a random walk over x.
+// The total, and what its error is measured by: s = sqrt(sum x^2), the size of a random walk over
+// x, for plain and pairwise sums; the sum itself and a little of s for kahan; nothing where the
+// result is exact.
 extern "C" __global__ void __launch_bounds__(256)
-    reduce_reference_final(const double *__restrict__ sums, // [count]
-        const double *__restrict__ squares,                 // [count]
-        double *__restrict__ value,                         // [1]
-        double *__restrict__ scale,                         // [1]
+    reduce_reference_final(const wide *__restrict__ results, // [count]
+        const double *__restrict__ squares,                  // [count]
+        double *__restrict__ total,                          // [1]
+        double *__restrict__ scale,                          // [1]
         i64 count)
 {
-    double sum = 0, square = 0;
+    wide result = (wide)neutral();
+    double square = 0;
     for (i64 i = threadIdx.x; i < count; i += 256) {
-        sum += sums[i];
+        result = apply(result, results[i]);
         square += squares[i];
     }
-    combine(sum, square);
-    if (threadIdx.x == 0) {
-        *value = sum;
-        *scale = sqrt(square);
-    }
+    combine(result, square);
+    if (threadIdx.x != 0)
+        return;
+#if TUNE_DTYPE_I32
+    *total = (int)result;
+#else
+    *total = result;
+#endif
+    *scale = !SUM_OF_FLOATS ? 0.0
+             : KAHAN        ? (fabs((double)result) + sqrt(square) / 16) / 4
+                            : sqrt(square);
 }
 
 #else
 
-// Sum of v[0..COUNT) as a tree.
-template <int COUNT> __device__ inline float tree(const float *v)
+// What is known of some elements.
+#if KAHAN
+typedef float2 partial; // x the sum, y what rounding took from it
+#else
+typedef value partial;
+#endif
+
+#if !KAHAN
+
+__device__ inline partial partial_of(value v)
+{
+    return v;
+}
+
+__device__ inline value total_of(partial p)
+{
+    return p;
+}
+
+__device__ inline partial combine(partial a, partial b)
+{
+#if OP == 1 && TUNE_DTYPE_I32
+    return (int)((u32)a + (u32)b);
+#elif OP == 1
+    return a + b;
+#elif TUNE_DTYPE_I32
+    return OP == 2 ? max(a, b) : min(a, b);
+#elif __CUDA_ARCH__ >= 800 && !defined(TUNE_EMULATOR)
+    float result;
+    if constexpr (OP == 2)
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    else
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a != a || (OP == 2 ? a > b : a < b) ? a : b;
+#endif
+}
+
+__device__ inline partial lane_below(partial p, int offset)
+{
+    return __shfl_down_sync(0xffffffffu, p, offset);
+}
+
+#else
+
+__device__ inline partial partial_of(value v)
+{
+    return {v, 0.0f};
+}
+
+// Where the sum is infinite or NaN its rounding errors are NaN and mean nothing.
+__device__ inline value total_of(partial p)
+{
+    return p.x - p.x == 0.0f ? p.x + p.y : p.x;
+}
+
+// The error of a + b is exact (Knuth's TwoSum): six additions whichever of them is larger.
+__device__ inline partial combine(partial a, partial b)
+{
+    const float sum = a.x + b.x, b_part = sum - a.x, a_part = sum - b_part;
+    return {sum, (a.y + b.y) + ((a.x - a_part) + (b.x - b_part))};
+}
+
+__device__ inline partial lane_below(partial p, int offset)
+{
+    return {__shfl_down_sync(0xffffffffu, p.x, offset), __shfl_down_sync(0xffffffffu, p.y, offset)};
+}
+
+#endif
+
+// Of v[0..COUNT): a tree, or for kahan one after the other, which needs fewer registers.
+template <int COUNT> __device__ inline partial combine_all(const partial *v)
 {
     if constexpr (COUNT == 1)
         return v[0];
+    else if constexpr (KAHAN)
+        return combine(combine_all<COUNT - 1>(v), v[COUNT - 1]);
     else
-        return tree<COUNT / 2>(v) + tree<COUNT - COUNT / 2>(v + COUNT / 2);
+        return combine(combine_all<COUNT / 2>(v), combine_all<COUNT - COUNT / 2>(v + COUNT / 2));
 }
 
-// The thread's share of x[0..N), for thread `thread` of `threads`.
-__device__ inline float walk(const float *__restrict__ x, i64 N, i64 block, i64 blocks)
-{
-    constexpr int TILE = BLOCK * ITEMS;
-    float sum = 0.0f, v[ITEMS];
-    for (i64 at = block * TILE; at < N; at += blocks * TILE) {
-        if (at + TILE <= N) {
+// Takes the partial results of a thread's steps one after the other.
+#if !PAIRWISE
+
+class running {
+    partial all = partial_of(neutral());
+
+  public:
+    __device__ inline void take(partial step)
+    {
+        all = combine(all, step);
+    }
+    __device__ inline partial result()
+    {
+        return all;
+    }
+};
+
+#else
+
+// level[l] is the sum of 2^l steps where bit l of the count is set: as a binary number counts up,
+// sums of equal length are added and carried. From 2^LEVELS steps on the last level just grows.
+class running {
+    static constexpr int LEVELS = 16;
+    partial level[LEVELS] = {};
+    u32 count = 0;
+
+  public:
+    __device__ inline void take(partial step)
+    {
+        bool is_carried = true; // the same in all threads: a step is a step of the block
 #pragma unroll
-            for (int i = 0; i < ITEMS; i += VEC)
-                load(reinterpret_cast<float(&)[VEC]>(v[i]), x + at + i * BLOCK + threadIdx.x * VEC);
-        } else {
-#pragma unroll
-            for (int i = 0; i < ITEMS; i++) {
-                const i64 index = at + i * BLOCK + threadIdx.x;
-                v[i] = index < N ? x[index] : 0.0f;
+        for (int l = 0; l < LEVELS && is_carried; l++) {
+            is_carried = count >> l & 1;
+            if (is_carried && l < LEVELS - 1) {
+                step = combine(level[l], step);
+                level[l] = 0.0f;
+            } else {
+                level[l] = combine(level[l], step);
+                is_carried = false;
             }
         }
-        sum += tree<ITEMS>(v);
+        count++;
     }
-    return sum;
+    __device__ inline partial result()
+    {
+        partial all = level[0];
+#pragma unroll
+        for (int l = 1; l < LEVELS; l++)
+            all = combine(level[l], all);
+        return all;
+    }
+};
+
+#endif
+
+// A word of BYTES, by one access.
+template <int BYTES> struct word;
+template <> struct word<2> {
+    typedef u16 type;
+};
+template <> struct word<4> {
+    typedef u32 type;
+};
+template <> struct word<8> {
+    typedef uint2 type;
+};
+template <> struct word<16> {
+    typedef uint4 type;
+};
+
+constexpr int ACCESS = VEC * sizeof(element); // bytes of an access
+constexpr int WORDS = ACCESS < 4 ? 1 : ACCESS / 4;
+
+#if LOAD == 2 && __CUDA_ARCH__ >= 800 && !defined(TUNE_EMULATOR)
+
+// Lines of x are the first to leave L2 and do not enter L1: what others left in L2 stays, and
+// what they wrote need not go to memory now.
+__device__ inline unsigned long long evict_first()
+{
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
 }
 
-// Sum over a warp, in lane 0.
-__device__ inline float warp_sum(float sum)
+__device__ inline u16 fetch(const u16 *from)
+{
+    u16 w;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u16 %0, [%1], %2;"
+        : "=h"(w)
+        : "l"(from), "l"(evict_first()));
+    return w;
+}
+
+__device__ inline u32 fetch(const u32 *from)
+{
+    u32 w;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %0, [%1], %2;"
+        : "=r"(w)
+        : "l"(from), "l"(evict_first()));
+    return w;
+}
+
+__device__ inline uint2 fetch(const uint2 *from)
+{
+    uint2 w;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+        : "=r"(w.x), "=r"(w.y)
+        : "l"(from), "l"(evict_first()));
+    return w;
+}
+
+__device__ inline uint4 fetch(const uint4 *from)
+{
+    uint4 w;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+        : "l"(from), "l"(evict_first()));
+    return w;
+}
+
+#else
+
+template <typename W> __device__ inline W fetch(const W *from)
+{
+    return LOAD == 0 ? __ldg(from) : __ldcs(from);
+}
+
+#endif
+
+__device__ inline void spread(u32 (&out)[1], u32 w)
+{
+    out[0] = w;
+}
+
+__device__ inline void spread(u32 (&out)[2], uint2 w)
+{
+    out[0] = w.x;
+    out[1] = w.y;
+}
+
+__device__ inline void spread(u32 (&out)[4], uint4 w)
+{
+    out[0] = w.x;
+    out[1] = w.y;
+    out[2] = w.z;
+    out[3] = w.w;
+}
+
+constexpr int TILE = BLOCK * ITEMS; // elements of a block's step
+
+// The thread's elements of the tile that begins at x[at]: all loads first, so that they are on
+// their way together.
+__device__ inline void read(partial (&v)[ITEMS], const element *x, i64 at)
+{
+    u32 raw[ITEMS / VEC][WORDS];
+    const element *from = x + at + threadIdx.x * VEC;
+#pragma unroll
+    for (int i = 0; i < ITEMS / VEC; i++)
+        spread(
+            raw[i], fetch(reinterpret_cast<const word<ACCESS>::type *>(from + i * (BLOCK * VEC))));
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        const int byte = i % VEC * (int)sizeof(element);
+        v[i] = partial_of(value_of(raw[i / VEC][byte / 4] >> byte % 4 * 8));
+    }
+}
+
+// The same of the last tile, of which only `left` elements are there.
+__device__ inline void read_tail(partial (&v)[ITEMS], const element *x, i64 at, i64 left)
+{
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        const int index = i * BLOCK + threadIdx.x;
+        v[i] = partial_of(neutral());
+        if (index < left)
+            v[i] = partial_of(value_of(
+                fetch(reinterpret_cast<const word<sizeof(element)>::type *>(x + at + index))));
+    }
+}
+
+// Of the thread's share of x[0..N): the block's part are `part` tiles, and one more in the first
+// `longer` blocks.
+__device__ inline partial walk(const element *x, i64 N, i64 part, i64 longer)
+{
+    const i64 block = blockIdx.x;
+    i64 tile = block, end = ceildiv(N, TILE), step = gridDim.x;
+    if constexpr (WALK == 1) {
+        tile = block * part + least(block, longer);
+        end = tile + part + (block < longer);
+        step = 1;
+    }
+    running all;
+    for (; tile < end; tile += step) {
+        partial v[ITEMS];
+        const i64 at = tile * TILE;
+        if (N - at >= TILE)
+            read(v, x, at);
+        else
+            read_tail(v, x, at, N - at);
+        all.take(combine_all<ITEMS>(v));
+    }
+    return all.result();
+}
+
+// Of a warp, in lane 0.
+__device__ inline partial warp_combine(partial p)
 {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)
-        sum += __shfl_down_sync(0xffffffffu, sum, offset);
-    return sum;
+        p = combine(p, lane_below(p, offset));
+    return p;
 }
 
-// Sum over the block, in thread 0.
-__device__ inline float block_sum(float sum)
+// Of the block, in thread 0.
+__device__ inline partial block_combine(partial p)
 {
-    __shared__ float at[BLOCK];
+    __shared__ partial at[BLOCK];
     const int t = threadIdx.x;
+    __syncthreads(); // what an earlier call left has been read
     if constexpr (VARIANT >= 2) {
-        sum = warp_sum(sum);
+        p = warp_combine(p);
         if (t % 32 == 0)
-            at[t / 32] = sum;
+            at[t / 32] = p;
         __syncthreads();
-        return t < 32 ? warp_sum(t < BLOCK / 32 ? at[t] : 0.0f) : 0.0f;
+        if (t < 32)
+            p = warp_combine(t < BLOCK / 32 ? at[t] : partial_of(neutral()));
+        return p;
     }
-    at[t] = sum;
+    at[t] = p;
     __syncthreads();
     if constexpr (VARIANT == 0) {
         for (int stride = 1; stride < BLOCK; stride *= 2) {
             if (t % (2 * stride) == 0)
-                at[t] += at[t + stride];
+                at[t] = combine(at[t], at[t + stride]);
             __syncthreads();
         }
     } else {
         for (int half = BLOCK / 2; half > 0; half /= 2) {
             if (t < half)
-                at[t] += at[t + half];
+                at[t] = combine(at[t], at[t + half]);
             __syncthreads();
         }
     }
     return at[0];
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) reduce(const float *__restrict__ x, // [N]
-    float *__restrict__ out,     // [1], zero before when VARIANT is 3
-    float *__restrict__ partial, // [gridDim.x], unused when VARIANT is 3
-    i64 N)
+// One block combines the blocks' partial results. They are read from L2, as other blocks of this
+// launch may have written them; MANY per thread and step, to wait for them once.
+__device__ inline void combine_blocks(const partial *partials, value *out, int count)
 {
-    const float sum = block_sum(walk(x, N, blockIdx.x, gridDim.x));
-    if (threadIdx.x != 0)
-        return;
-    if constexpr (VARIANT == 3)
-        atomicAdd(out, sum);
-    else
-        partial[blockIdx.x] = sum;
+    constexpr int MANY = 8;
+    running all;
+    for (int at = 0; at < count; at += MANY * BLOCK) {
+        partial v[MANY];
+#pragma unroll
+        for (int i = 0; i < MANY; i++) {
+            const int index = at + i * BLOCK + threadIdx.x;
+            v[i] = index < count ? __ldcg(partials + index) : partial_of(neutral());
+        }
+        all.take(combine_all<MANY>(v));
+    }
+    const partial p = block_combine(all.result());
+    if (threadIdx.x == 0)
+        *out = total_of(p);
 }
 
-// One block adds the partial sums.
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    reduce_final(const float *__restrict__ partial, // [count]
-        float *__restrict__ out,                    // [1]
-        i64 count)
+// Whether the block is the last of the grid to come here; what the others wrote before is seen.
+__device__ inline bool is_last(u32 *tickets)
 {
-    const float sum = block_sum(walk(partial, count, 0, 1));
+    __shared__ bool answer;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        answer = atomicAdd(tickets, 1u) == gridDim.x - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return answer;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, VARIANT == 5 ? BLOCKS_PER_SM : MIN_BLOCKS)
+    reduce(const element *__restrict__ x, // [N]
+        value *__restrict__ out,          // [1], zero before when VARIANT is 3
+        partial *partials,                // [gridDim.x] unless VARIANT is 3
+        u32 *tickets,                     // [1] when VARIANT is 4, zero before
+        i64 N,
+        i64 part, // tiles of TILE elements per block, gridDim.x * part + longer in all
+        i64 longer)
+{
+    const partial p = block_combine(walk(x, N, part, longer));
+    if constexpr (VARIANT == 3) {
+        if (threadIdx.x == 0)
+            atomicAdd(out, total_of(p));
+        return;
+    }
+    if (gridDim.x == 1) {
+        if (threadIdx.x == 0)
+            *out = total_of(p);
+        return;
+    }
     if (threadIdx.x == 0)
-        *out = sum;
+        partials[blockIdx.x] = p;
+    if constexpr (VARIANT == 4) {
+        if (is_last(tickets))
+            combine_blocks(partials, out, gridDim.x);
+    }
+#if VARIANT == 5
+    cooperative_groups::this_grid().sync();
+    if (blockIdx.x == 0)
+        combine_blocks(partials, out, gridDim.x);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) reduce_final(const partial *partials, // [count]
+    value *__restrict__ out,                                                              // [1]
+    int count)
+{
+    if constexpr (VARIANT <= 2)
+        combine_blocks(partials, out, count);
 }
 
 #endif
