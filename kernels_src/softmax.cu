@@ -11,25 +11,28 @@
 // VARIANT 3 (online): a block per row of any length, which is read twice.
 // VARIANT 4 (split): SPLIT blocks per row, for rows that are long and few. `softmax_part` writes
 //   the pair of each part to scratch, `softmax` combines them and reads the row again.
-// Loops take ITEMS elements per thread and step, so that many accesses are on their way at once.
+// VARIANT 5 (cluster): as registers, with a cluster of SPLIT blocks per row: rows of up to
+//   SPLIT * THREADS * ITEMS elements are read once. Each warp hands its pair to all blocks of the
+//   cluster through their shared memory.
+// Loops take ITEMS elements per thread and step, so that many accesses are on their way at once;
+// where a row is read again, the second loop begins at the end that the L2 still holds.
 // Every variant is deterministic.
 //
-// x and y must be aligned to VEC elements, and VEC divides N. An element of -inf gives 0. A row
-// that has a NaN or +inf, or nothing but -inf, gives NaN everywhere. Denormals are kept in x, and
-// in y where it is f16; results below 2^-126 may be 0.
-#include "small_floats.cuh"
+// x and y must be aligned to VEC elements; rows need not be (TAIL: see rows.cuh). An element of
+// -inf gives 0. A row that has a NaN or +inf, or nothing but -inf, gives NaN everywhere. Denormals
+// are kept in x, and in y where it is f16; results below 2^-126 may be 0.
 
 #ifndef VARIANT
-#define VARIANT 1 // 0 naive, 1 registers, 2 shared, 3 online, 4 split
+#define VARIANT 1 // 0 naive, 1 registers, 2 shared, 3 online, 4 split, 5 cluster
 #endif
 #ifndef THREADS
-#define THREADS 256 // threads that share a row, power of 2
+#define THREADS 256 // threads that share a row, in each of its blocks; power of 2
 #endif
 #ifndef ROWS
 #define ROWS 1 // rows per block
 #endif
 #ifndef ITEMS
-#define ITEMS 16 // elements per thread: of the row in VARIANT 1, of a step in the others
+#define ITEMS 16 // elements per thread: of the row in VARIANT 1 and 5, of a step in the others
 #endif
 #ifndef VEC
 #define VEC 4 // elements per access
@@ -37,35 +40,45 @@
 #ifndef SPLIT
 #define SPLIT 1 // blocks that share a row
 #endif
+#ifndef TAIL
+#define TAIL 0 // 0 whole: VEC divides the rows' length; 1 ragged: it does not
+#endif
+#ifndef STREAM
+#define STREAM 0 // 1: what is not wanted again leaves the caches first
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
-#if TUNE_DTYPE_F16
-typedef f16 element;
-#elif TUNE_DTYPE_BF16
-typedef bf16 element;
-#else
-typedef float element;
-#endif
+#include "cluster.cuh"
+#include "rows.cuh"
 
 constexpr int BLOCK = THREADS * ROWS; // threads per block
 
-static_assert(VARIANT != 0 || (THREADS == 1 && ROWS == 128 && ITEMS == 1 && VEC == 1),
+static_assert(
+    VARIANT != 0 || (THREADS == 1 && ROWS == 128 && ITEMS == 1 && VEC == 1 && STREAM == 0),
     "the naive variant has no choices: it stands once in the space, with 128 threads");
 static_assert(VARIANT == 0 || THREADS >= 8, "only the naive variant has one thread per row");
 static_assert(BLOCK >= 64 && BLOCK <= 1024, "a block has 64 to 1024 threads: THREADS * ROWS");
 static_assert(
     ROWS == 1 || THREADS <= 32, "rows share a block only where each has a warp or less: THREADS");
-static_assert(VARIANT <= 1 || ROWS == 1, "a variant that loops over its row has a block for it");
+static_assert(VARIANT <= 1 || ROWS == 1,
+    "a row that a block loops over, or several share, has it for itself: ROWS is 1");
 static_assert(ITEMS % VEC == 0, "the elements of a thread are a whole number of accesses");
 static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
-static_assert(VARIANT <= 1 || ITEMS <= 8 * VEC, "a step has at most 8 accesses per thread");
+static_assert(
+    ITEMS <= 8 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at most 8 accesses per thread");
+static_assert(
+    ITEMS >= 2 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at least 2 accesses per thread");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 24) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * THREADS * ROWS * "
     "(ITEMS + 24) is at most 65536");
-static_assert(MIN_BLOCKS == 1 || VARIANT == 1, "only rows in registers make registers scarce");
-static_assert((SPLIT > 1) == (VARIANT == 4), "the split variant, and no other, has SPLIT > 1");
+static_assert(MIN_BLOCKS == 1 || VARIANT == 1 || VARIANT == 5,
+    "only rows in registers make registers scarce");
+static_assert(
+    (SPLIT > 1) == (VARIANT >= 4), "the split and cluster variants, and no others, have SPLIT > 1");
+static_assert(SPLIT <= 8 || VARIANT != 5, "a cluster has at most 8 blocks: SPLIT");
+static_assert(TAIL == 0 || VEC > 1, "single elements leave no tail: TAIL is whole where VEC is 1");
 
 // What is known of some elements of a row: the largest, and the sum of exp(x - max) over them.
 struct stats {
@@ -75,13 +88,6 @@ struct stats {
 __device__ inline float minus_infinity()
 {
     return __uint_as_float(0xff800000u);
-}
-
-__device__ inline float value_of(const element *at)
-{
-    float v[1];
-    load(v, at);
-    return v[0];
 }
 
 // What to subtract before exp. Where all elements so far are -inf their terms must become 0, not
@@ -162,6 +168,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) softmax(const element *__res
 
 #else
 
+__device__ inline stats combine(stats a, float2 b)
+{
+    const float max = fmaxf(a.max, b.x), base = base_of(max);
+    return {max, a.sum * __expf(a.max - base) + b.y * __expf(b.x - base)};
+}
+
 // Of all threads whose lanes differ in the bits below WIDTH; each of them gets the result.
 template <int WIDTH> __device__ inline stats lanes_combine(stats s)
 {
@@ -176,48 +188,36 @@ template <int WIDTH> __device__ inline stats lanes_combine(stats s)
     return {max, sum};
 }
 
-// Of all threads that share a row; each of them gets the result. All threads of the block must call
-// it, once.
+// Of COUNT pairs that all threads of a warp see; each gets the result.
+template <int COUNT> __device__ inline stats pairs_combine(const float2 *pairs)
+{
+    stats s = {minus_infinity(), 0.0f};
+    for (int i = threadIdx.x % 32; i < COUNT; i += 32)
+        s = combine(s, pairs[i]);
+    return lanes_combine<32>(s);
+}
+
+// Of all threads that share a row, in all blocks of its cluster; each of them gets the result. All
+// threads of the block must call it, once.
 __device__ inline stats row_combine(stats s)
 {
     if constexpr (THREADS <= 32)
         return lanes_combine<THREADS>(s);
-    constexpr int WARPS = (BLOCK + 31) / 32;
-    __shared__ float2 at[WARPS];
+    constexpr int WARPS = (BLOCK + 31) / 32, BLOCKS = VARIANT == 5 ? SPLIT : 1;
+    __shared__ float2 pairs[BLOCKS * WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     s = lanes_combine<32>(s);
-    if (lane == 0)
-        at[warp] = {s.max, s.sum};
-    __syncthreads();
-    const float2 other = lane < WARPS ? at[lane] : float2{minus_infinity(), 0.0f};
-    return lanes_combine<32>({other.x, other.y});
-}
-
-// v[] = the thread's elements of the step that begins at `at`; those from `end` on become -inf. An
-// access is inside whole or not at all, as VEC divides what lies before `end`.
-__device__ inline void read(float (&v)[ITEMS], const element *row, i64 at, i64 end, int thread)
-{
-#pragma unroll
-    for (int i = 0; i < ITEMS; i += VEC) {
-        float(&part)[VEC] = reinterpret_cast<float(&)[VEC]>(v[i]);
-        const i64 col = at + i * THREADS + thread * VEC;
-        if (col < end)
-            load(part, row + col);
-        else
-#pragma unroll
-            for (float &nothing : part)
-                nothing = minus_infinity();
+    if constexpr (VARIANT == 5) {
+        cluster_wait(); // the other blocks have begun: their shared memory is there
+        if (lane < BLOCKS)
+            cluster_store(&pairs[cluster_rank() * WARPS + warp], lane, {s.max, s.sum});
+        cluster_sync();
+    } else {
+        if (lane == 0)
+            pairs[warp] = {s.max, s.sum};
+        __syncthreads();
     }
-}
-
-__device__ inline void write(element *row, const float (&v)[ITEMS], i64 at, i64 end, int thread)
-{
-#pragma unroll
-    for (int i = 0; i < ITEMS; i += VEC) {
-        const i64 col = at + i * THREADS + thread * VEC;
-        if (col < end)
-            store(row + col, reinterpret_cast<const float(&)[VEC]>(v[i]));
-    }
+    return pairs_combine<BLOCKS * WARPS>(pairs);
 }
 
 __device__ inline float largest(float max, const float (&v)[ITEMS])
@@ -228,18 +228,23 @@ __device__ inline float largest(float max, const float (&v)[ITEMS])
     return max;
 }
 
-#if VARIANT == 1
+#if VARIANT == 1 || VARIANT == 5
 
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     softmax(const element *__restrict__ x, // [M][N]
         element *__restrict__ y,           // [M][N]
         const float2 *, i64 M, i64 N)
 {
-    const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x / THREADS;
+    if constexpr (VARIANT == 5)
+        cluster_arrive();
+    const i64 row = (i64)blockIdx.x / SPLIT * ROWS + threadIdx.x / THREADS;
     const int thread = threadIdx.x % THREADS;
-    const i64 end = row < M ? N : 0; // nobody leaves: shuffles and barriers want all threads
+    part part = part_of(row, blockIdx.x % SPLIT, N);
+    if (row >= M)
+        part.end = part.from; // nobody leaves: shuffles and barriers want all threads
+    const step step(part, part.from);
     float v[ITEMS];
-    read(v, x + row * N, 0, end, thread);
+    read(v, x + part.offset + part.from, step, thread, minus_infinity(), true);
     stats mine = {largest(minus_infinity(), v), 0.0f};
     const float base = base_of(mine.max);
 #pragma unroll
@@ -253,33 +258,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 #pragma unroll
     for (float &e : v)
         e *= factor;
-    write(y + row * N, v, 0, end, thread);
+    write(y + part.offset + part.from, v, step, thread);
 }
 
 #else
 
-constexpr i64 STEP = THREADS * ITEMS; // elements of a row per turn of the loops
+constexpr int STEP = THREADS * ITEMS; // places of a row per turn of the loops
 
-// Where a block's part of a row begins and ends: a whole number of accesses.
-struct part {
-    i64 row, begin, end;
-};
-
-__device__ inline part part_of(i64 block, i64 N)
-{
-    const i64 length = ceildiv(ceildiv(N, SPLIT), VEC) * VEC, begin = block % SPLIT * length;
-    return {block / SPLIT, begin, least(N, begin + length)};
-}
-
-// Of the thread's elements of a part; copies them to `keep` unless it is NULL.
-__device__ inline stats walk(const element *row, part part, element *keep)
+// Of the thread's elements of a part; keeps them in `kept` unless it is NULL.
+__device__ inline stats walk(const element *row, const part &part, element *kept)
 {
     stats s = {minus_infinity(), 0.0f};
-    for (i64 at = part.begin; at < part.end; at += STEP) {
+    for (i64 place = part.from; place < part.end; place += STEP) {
+        const step step(part, place);
         float v[ITEMS];
-        read(v, row, at, part.end, threadIdx.x);
-        if (keep)
-            write(keep, v, at, part.end, threadIdx.x);
+        read(v, row + place, step, threadIdx.x, minus_infinity(), kept != nullptr);
+        if (kept)
+            keep(kept + place, v, step, threadIdx.x);
         const float max = largest(s.max, v), base = base_of(max);
         s.sum *= __expf(s.max - base);
         s.max = max;
@@ -290,18 +285,6 @@ __device__ inline stats walk(const element *row, part part, element *keep)
     return s;
 }
 
-// Of the parts of a row, as softmax_part left them.
-__device__ inline stats parts_combine(const float2 *parts)
-{
-    stats s = {minus_infinity(), 0.0f};
-    for (int i = threadIdx.x % 32; i < SPLIT; i += 32) {
-        const float2 other = parts[i];
-        const float max = fmaxf(s.max, other.x), base = base_of(max);
-        s = {max, s.sum * __expf(s.max - base) + other.y * __expf(other.x - base)};
-    }
-    return lanes_combine<32>(s);
-}
-
 #if VARIANT == 4
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -309,8 +292,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float2 *__restrict__ parts,             // [M][SPLIT], largest element and sum
         i64 N)
 {
-    const part part = part_of(blockIdx.x, N);
-    const stats s = row_combine(walk(x + part.row * N, part, nullptr));
+    const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
+    const stats s = row_combine(walk(x + part.offset, part, nullptr));
     if (threadIdx.x == 0)
         parts[blockIdx.x] = {s.max, s.sum};
 }
@@ -324,25 +307,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         i64, i64 N)
 {
     extern __shared__ uint4 memory[]; // the row, in VARIANT 2
-    const part part = part_of(blockIdx.x, N);
-    const element *from = x + part.row * N;
+    element *kept = VARIANT == 2 ? reinterpret_cast<element *>(memory) : nullptr;
+    const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
     stats s;
-    if constexpr (VARIANT == 4) {
-        s = parts_combine(parts + part.row * SPLIT);
-    } else {
-        element *keep = VARIANT == 2 ? reinterpret_cast<element *>(memory) : nullptr;
-        s = row_combine(walk(from, part, keep));
-        if constexpr (VARIANT == 2)
-            from = keep; // a thread reads what it wrote itself
-    }
+    if constexpr (VARIANT == 4)
+        s = pairs_combine<SPLIT>(parts + (i64)blockIdx.x / SPLIT * SPLIT);
+    else
+        s = row_combine(walk(x + part.offset, part, kept));
     const float scale = 1.0f / s.sum;
-    for (i64 at = part.begin; at < part.end; at += STEP) {
+    for (i64 place = part.from + (part.end - part.from - 1) / STEP * STEP; place >= part.from;
+         place -= STEP) {
+        const step step(part, place);
         float v[ITEMS];
-        read(v, from, at, part.end, threadIdx.x);
+        if constexpr (VARIANT == 2)
+            recall(v, kept + place, step, threadIdx.x);
+        else
+            read(v, x + part.offset + place, step, threadIdx.x, 0.0f, true);
 #pragma unroll
         for (float &e : v)
             e = __expf(e - s.max) * scale;
-        write(y + part.row * N, v, at, part.end, threadIdx.x);
+        write(y + part.offset + place, v, step, threadIdx.x);
     }
 }
 
