@@ -1,0 +1,81 @@
+// What the stencils share: copies from global to shared memory that leave the thread free, and
+// stores with a hint.
+#pragma once
+#include "common.cuh"
+
+// Starts a copy of FLOATS floats from global to shared memory. From compute capability 8.0 on it
+// runs by itself until copies_wait; before that it is done at once. Addresses are aligned to its
+// size.
+template <int FLOATS> __device__ inline void copy_start(float *to, const float *from)
+{
+#if __CUDA_ARCH__ >= 800
+    const unsigned shared = (unsigned)__cvta_generic_to_shared(to);
+    if constexpr (FLOATS == 4) // past L1: what other blocks need of it they find in L2
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(FLOATS * 4)
+            : "memory");
+#else
+    float v[FLOATS];
+    load(v, from);
+    store(to, v);
+#endif
+}
+
+// Ends a group of copies: what the thread has started since the last group.
+__device__ inline void copies_commit()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits until at most PENDING of the thread's groups are under way. Other threads see the copies
+// after a barrier.
+template <int PENDING> __device__ inline void copies_wait()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+// A store of what is not read again soon: L2 gives its line up first, and keeps what neighbours
+// will read.
+__device__ inline void store_streaming(float *to, const float (&in)[1])
+{
+    __stcs(to, in[0]);
+}
+
+__device__ inline void store_streaming(float *to, const float (&in)[2])
+{
+    float2 v;
+    v.x = in[0];
+    v.y = in[1];
+    __stcs(reinterpret_cast<float2 *>(to), v);
+}
+
+__device__ inline void store_streaming(float *to, const float (&in)[4])
+{
+    float4 v;
+    v.x = in[0];
+    v.y = in[1];
+    v.z = in[2];
+    v.w = in[3];
+    __stcs(reinterpret_cast<float4 *>(to), v);
+}
+
+// A launch of several reads what the one before it wrote: they alternate between `out` and `other`
+// such that the last one writes `out`. `in` is never written.
+struct step_buffers {
+    const float *from;
+    float *to;
+};
+
+__device__ inline step_buffers step_buffers_of(
+    const float *in, float *out, float *other, int launch, int launches)
+{
+    const bool to_out = (launches - launch) % 2 == 1;
+    return {launch == 0 ? in : to_out ? other : out, to_out ? out : other};
+}

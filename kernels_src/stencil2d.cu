@@ -1,0 +1,251 @@
+// STEPS Jacobi steps of the 5-point stencil on a grid of H rows and W columns, row-major, f32:
+//   next(y, x) = (1 - 4 w) u(y, x) + w (u(y, x-1) + u(y, x+1) + u(y-1, x) + u(y+1, x))
+// for inner cells; the cells of the border keep their value (Dirichlet). in holds step 0, out gets
+// step STEPS. A launch does STEPS_PER_LAUNCH steps, and STEPS is a multiple of it.
+//
+// VARIANT 0 (naive): one thread per cell, neighbours from L1 and L2; 256 threads.
+// VARIANT 1 (tiled): a block stages its cells and their halo in shared memory: each element is read
+//   from global memory once per block. BLOCK threads hold a tile of 32 columns and
+//   BLOCK / 32 * ROWS rows.
+// VARIANT 2 (march): no shared memory. A warp walks down SLAB rows of a strip, ROWS at a time; the
+//   rows above and below are in registers, the columns beside a lane's VEC come by shuffles, and
+//   the next ROWS rows are under way meanwhile. The outer lanes carry only the halo.
+// VARIANT 3 (temporal): as 2, but the rows that step s completes go on to step s + 1 within the
+//   same walk: 2 to 4 steps for one reading and one writing of the grid, paid for with a halo that
+//   is as many cells wide, computed twice.
+//
+// VEC divides W. Every variant adds the same terms in the same order for a cell: results are
+// deterministic. NaN and infinity spread to the neighbours as the formula says; denormals are kept.
+#include "stencil.cuh"
+
+#ifndef VARIANT
+#define VARIANT 2 // 0 naive, 1 tiled, 2 march, 3 temporal
+#endif
+#ifndef BLOCK
+#define BLOCK 128 // threads per block
+#endif
+#ifndef VEC
+#define VEC 4 // neighbouring cells of a row that a thread holds; one access
+#endif
+#ifndef ROWS
+#define ROWS 4 // rows per thread (tiled), or rows read at a time (march, temporal)
+#endif
+#ifndef SLAB
+#define SLAB 64 // rows that a warp walks
+#endif
+#ifndef STEPS_PER_LAUNCH
+#define STEPS_PER_LAUNCH 1 // time steps in one launch
+#endif
+#ifndef STREAM
+#define STREAM 1 // 1: stores with the hint that nobody reads them soon
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the registers must allow
+#endif
+
+static_assert(VARIANT != 0 || (BLOCK == 256 && VEC == 1 && ROWS == 1 && SLAB == 32),
+    "the naive variant has 256 threads and one cell per thread: it stands once in the space");
+static_assert(VARIANT != 1 || (VEC == 1 && SLAB == 32),
+    "the tiled variant moves single floats and walks no slab");
+static_assert(
+    VARIANT < 2 || ROWS >= 2, "a walk reads at least two rows at a time: ROWS is 2 or more");
+static_assert((VARIANT == 3) == (STEPS_PER_LAUNCH > 1),
+    "the temporal variant, and no other, does several steps in a launch");
+static_assert(MIN_BLOCKS == 1 || (VARIANT >= 2 && BLOCK * MIN_BLOCKS >= 512),
+    "more blocks per multiprocessor are asked for only in a walk, and from 512 threads on");
+static_assert(BLOCK * MIN_BLOCKS <= 1024,
+    "blocks per multiprocessor are asked for up to 1024 threads: BLOCK * MIN_BLOCKS");
+
+#if TUNE_REFERENCE
+
+// One step in f64: the values, and beside them the same step of their magnitudes, the scale of the
+// errors. `from_*` are unused in the first step, which reads in.
+extern "C" __global__ void __launch_bounds__(256)
+    stencil2d_reference(const float *__restrict__ in, // [H][W]
+        double *value, double *value_other,           // [H][W] each
+        float *scale, float *scale_other,             // [H][W] each
+        i64 H, i64 W, double w, int step, int steps)
+{
+    const i64 index = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (index >= H * W)
+        return;
+    const bool to_first = (steps - step) % 2 == 1;
+    const double *from = to_first ? value_other : value;
+    const float *from_scale = to_first ? scale_other : scale;
+    const i64 y = index / W, x = index % W;
+    const bool is_border = y == 0 || y == H - 1 || x == 0 || x == W - 1;
+    const i64 offset[5] = {0, -1, 1, -W, W};
+    double sum = 0, magnitude = 0;
+    for (int i = 0; i < (is_border ? 1 : 5); i++) {
+        const double weight = is_border ? 1 : i == 0 ? 1 - 4 * w : w;
+        const i64 at = index + offset[i];
+        sum += weight * (step == 0 ? (double)in[at] : from[at]);
+        magnitude += weight * (step == 0 ? fabs((double)in[at]) : (double)from_scale[at]);
+    }
+    (to_first ? value : value_other)[index] = sum;
+    (to_first ? scale : scale_other)[index] = (float)magnitude;
+}
+
+#else
+
+__device__ inline float next_value(
+    float centre, float left, float right, float up, float down, float w)
+{
+    return (1.0f - 4.0f * w) * centre + w * ((left + right) + (up + down));
+}
+
+#if VARIANT < 2
+
+constexpr int TILE_X = 32, TILE_Y = BLOCK / 32 * ROWS; // cells of a block
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+    stencil2d(const float *__restrict__ in, // [H][W]
+        float *__restrict__ out,            // [H][W]
+        float *__restrict__ other,          // [H][W], unused in a single launch
+        i64 H, i64 W, float w, int launch, int launches)
+{
+    const auto [from, to] = step_buffers_of(in, out, other, launch, launches);
+    const i64 tiles = ceildiv(W, TILE_X);
+    const i64 x0 = blockIdx.x % tiles * TILE_X, y0 = blockIdx.x / tiles * TILE_Y;
+    const i64 x = x0 + threadIdx.x % 32;
+#if VARIANT == 1
+    constexpr int WIDTH = TILE_X + 2;
+    __shared__ float tile[(TILE_Y + 2) * WIDTH];
+    for (int i = threadIdx.x; i < (TILE_Y + 2) * WIDTH; i += BLOCK) {
+        const i64 row = y0 + i / WIDTH - 1, col = x0 + i % WIDTH - 1;
+        if (row >= 0 && row < H && col >= 0 && col < W)
+            tile[i] = from[row * W + col];
+    }
+    __syncthreads();
+#endif
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int row = threadIdx.x / 32 + i * (BLOCK / 32);
+        const i64 y = y0 + row;
+        if (y >= H || x >= W)
+            break;
+#if VARIANT == 1
+        const float *const u = tile + (row + 1) * WIDTH + threadIdx.x % 32 + 1;
+        constexpr int down = WIDTH;
+#else
+        const float *const u = from + y * W + x;
+        const i64 down = W;
+#endif
+        const bool is_border = y == 0 || y == H - 1 || x == 0 || x == W - 1;
+        const float value = is_border ? u[0] : next_value(u[0], u[-1], u[1], u[-down], u[down], w);
+        if constexpr (STREAM)
+            __stcs(to + y * W + x, value);
+        else
+            to[y * W + x] = value;
+    }
+}
+
+#else
+
+constexpr int HALO_LANES = (int)ceildiv(STEPS_PER_LAUNCH, VEC); // on each side of a warp
+constexpr int STRIP = (32 - 2 * HALO_LANES) * VEC;              // columns that a warp writes
+
+// What a lane knows of its place: x of its first cell, and which of its cells are border columns.
+struct lane_place {
+    i64 x;
+    bool is_inside, writes; // VEC divides W, so all of its cells are inside or none
+    bool is_border[VEC];
+};
+
+__device__ inline lane_place place_of(i64 strip, i64 W)
+{
+    const int lane = threadIdx.x % 32;
+    lane_place at;
+    at.x = strip * STRIP + (lane - HALO_LANES) * VEC;
+    at.is_inside = at.x >= 0 && at.x < W;
+    at.writes = at.is_inside && lane >= HALO_LANES && lane < 32 - HALO_LANES;
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        at.is_border[j] = at.x + j == 0 || at.x + j == W - 1;
+    return at;
+}
+
+// Rows y .. y + ROWS of the lane's columns; what lies outside is never used and stays as it is.
+__device__ inline void read_rows(
+    float (&rows)[ROWS][VEC], const float *from, const lane_place &at, i64 y, i64 end, i64 W)
+{
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+        if (at.is_inside && y + i >= 0 && y + i < end)
+            load(rows[i], from + (y + i) * W + at.x);
+}
+
+// One step: the row after `centre`'s, from the rows above and below it. A border cell is copied.
+__device__ inline void step_row(float (&next)[VEC], const float (&up)[VEC],
+    const float (&centre)[VEC], const float (&down)[VEC], const lane_place &at, bool is_border_row,
+    float w)
+{
+    const float left = __shfl_up_sync(0xffffffffu, centre[VEC - 1], 1);
+    const float right = __shfl_down_sync(0xffffffffu, centre[0], 1);
+#pragma unroll
+    for (int j = 0; j < VEC; j++) {
+        const float value = next_value(centre[j], j > 0 ? centre[j - 1] : left,
+            j < VEC - 1 ? centre[j + 1] : right, up[j], down[j], w);
+        next[j] = is_border_row || at.is_border[j] ? centre[j] : value;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+    stencil2d(const float *__restrict__ in, // [H][W]
+        float *__restrict__ out,            // [H][W]
+        float *__restrict__ other,          // [H][W], unused in a single launch
+        i64 H, i64 W, float w, int launch, int launches)
+{
+    constexpr int S = STEPS_PER_LAUNCH;
+    const auto [from, to] = step_buffers_of(in, out, other, launch, launches);
+    const i64 strips = ceildiv(W, STRIP);
+    const i64 task = (i64)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
+    const i64 y0 = task / strips * SLAB, y1 = least(y0 + SLAB, H);
+    if (y0 >= H)
+        return;
+    const lane_place at = place_of(task % strips, W);
+    const i64 end = least(y1 + S, H); // of the rows that are read
+
+    float before[S][2][VEC] = {}; // of each step the two rows before `rows`
+    float rows[ROWS][VEC] = {}, coming[ROWS][VEC] = {};
+    read_rows(coming, from, at, y0 - S, end, W);
+    for (i64 y = y0 - S; y < y1 + S; y += ROWS) {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                rows[i][j] = coming[i][j];
+        read_rows(coming, from, at, y + ROWS, end, W);
+#pragma unroll
+        for (int s = 0; s < S; s++) { // rows: those from y - s on, after s steps
+            float next[ROWS][VEC];
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                const i64 row = y - s - 1 + i;
+                step_row(next[i], i < 2 ? before[s][i] : rows[i - 2],
+                    i < 1 ? before[s][1] : rows[i - 1], rows[i], at, row == 0 || row == H - 1, w);
+            }
+#pragma unroll
+            for (int j = 0; j < VEC; j++) {
+                before[s][0][j] = rows[ROWS - 2][j];
+                before[s][1][j] = rows[ROWS - 1][j];
+#pragma unroll
+                for (int i = 0; i < ROWS; i++)
+                    rows[i][j] = next[i][j];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const i64 row = y - S + i;
+            if (!at.writes || row < y0 || row >= y1)
+                continue;
+            if constexpr (STREAM)
+                store_streaming(to + row * W + at.x, rows[i]);
+            else
+                store(to + row * W + at.x, rows[i]);
+        }
+    }
+}
+
+#endif
+#endif
