@@ -74,6 +74,8 @@ static bool has_sound_tables(const struct check *check, const struct head *head)
                     has_text_or_none(check, &params[i], params[i].word);
     for (size_t i = 0; i < head->launches; i++)
         is_sound &= has_text(check, &launches[i], launches[i].name) &&
+                    ((launches[i].flags & FLAG_CONSTANT) == 0 ||
+                        has_text(check, &launches[i], launches[i].constant)) &&
                     launches[i].first_arg <= head->args &&
                     launches[i].args <= head->args - launches[i].first_arg;
     for (size_t i = 0; i < head->buffers; i++)
@@ -199,12 +201,16 @@ void tune_answer_launch(const struct tune_answer *answer, size_t i, struct tune_
     const struct launch *launch = (const struct launch *)table(answer, at.launches) + i;
     const struct arg *args = table(answer, at.args);
     bool is_memset = (launch->flags & FLAG_MEMSET) != 0;
+    bool is_constant = (launch->flags & FLAG_CONSTANT) != 0;
     const char *name = text_of(launch, launch->name);
     *out = (struct tune_launch){
         .is_memset = is_memset,
-        .buffer = is_memset ? name : NULL,
+        .is_constant = is_constant,
+        .buffer = is_memset || is_constant ? name : NULL,
         .byte = launch->byte,
-        .entry = is_memset ? NULL : name,
+        .entry = is_constant ? text_of(launch, launch->constant)
+                 : is_memset ? NULL
+                             : name,
         .shared_bytes = launch->shared_bytes,
         .is_cooperative = (launch->flags & FLAG_COOPERATIVE) != 0,
         .repeat = launch->repeat,

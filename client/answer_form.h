@@ -26,7 +26,8 @@
 /* Of the head. Flags may be added without another version: readers pass over those of which they
  * do not know. */
 enum { FLAG_SAME_GPU = 1, FLAG_VERIFIED = 2, FLAG_SHIPPED = 4 };
-enum { FLAG_MEMSET = 1, FLAG_COOPERATIVE = 2, FLAG_ZEROED = 4 }; /* of launches and buffers */
+/* Of launches and buffers. */
+enum { FLAG_MEMSET = 1, FLAG_COOPERATIVE = 2, FLAG_ZEROED = 4, FLAG_CONSTANT = 8 };
 
 struct in_place head {
     char magic[4];
@@ -49,10 +50,10 @@ struct in_place param {
 struct in_place launch {
     uint8_t flags, byte;
     uint16_t zero;
-    uint32_t name; /* of the entry, or of a memset's buffer */
+    uint32_t name; /* of the entry, or of a memset's or a constant's buffer */
     uint32_t grid[3], block[3], cluster[3], shared_bytes, repeat;
     uint32_t first_arg, args;
-    uint32_t zero2;
+    uint32_t constant; /* its variable's name */
 };
 
 struct in_place buffer {

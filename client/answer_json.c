@@ -217,6 +217,15 @@ static int add_memset(struct builder *builder, struct launch *launch, const json
     return add_field(builder, launch, json, "memset", &launch->name);
 }
 
+static int add_constant(struct builder *builder, struct launch *launch, const json_t *json)
+{
+    launch->flags = FLAG_CONSTANT;
+    return add_field(builder, launch, json, "constant", &launch->constant) ||
+                   add_field(builder, launch, json, "buffer", &launch->name)
+               ? -1
+               : 0;
+}
+
 static int add_kernel(struct builder *builder, struct launch *launch, const json_t *json)
 {
     bool is_cooperative = false;
@@ -251,7 +260,9 @@ static int add_launches(struct builder *builder, const json_t *launches)
     json_t *json;
     json_array_foreach (launches, i, json) {
         int status = json_object_get(json, "memset") != NULL ? add_memset(builder, launch, json)
-                                                             : add_kernel(builder, launch, json);
+                     : json_object_get(json, "constant") != NULL
+                         ? add_constant(builder, launch, json)
+                         : add_kernel(builder, launch, json);
         if (status)
             return -1;
         launch++;

@@ -103,8 +103,8 @@ struct tune_cubin {
 
 /* The same with the code to load. The entries of the answer's launches are then the names to look
  * up in it. Asked from the daemon once per question (some 4,000 are kept), and again after news;
- * what was loaded before is given on when the daemon is away. TUNE_ENODAEMON where no daemon can give it: libtune does not
- * compile. */
+ * what was loaded before is given on when the daemon is away. TUNE_ENODAEMON where no daemon can
+ * give it: libtune does not compile. */
 int tune_get_cubin(struct tune *tune, const struct tune_query *query, struct tune_answer *answer,
     struct tune_cubin *cubin, struct tune_error *err);
 
@@ -173,11 +173,12 @@ int tune_answer_param(
 void tune_answer_param_at(const struct tune_answer *answer, size_t i, const char **name,
     int64_t *value, const char **word);
 
+/* A kernel, a memset of a buffer, or the copy of a buffer to a variable in constant memory. */
 struct tune_launch {
-    bool is_memset;
-    const char *buffer; /* of a memset */
+    bool is_memset, is_constant;
+    const char *buffer; /* of a memset or a copy */
     uint8_t byte;
-    const char *entry; /* of a kernel */
+    const char *entry; /* the kernel, or the variable that is copied to */
     uint32_t grid[3], block[3], shared_bytes;
     uint32_t cluster[3]; /* zeros: none */
     bool is_cooperative;

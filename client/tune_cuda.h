@@ -9,8 +9,9 @@
  *         fprintf(stderr, "%s\n", err.text);
  *
  * A launch takes the best configuration that is known for this shape on the GPU of the current
- * context, and does all that belongs to it, in order, on the stream: memsets, every kernel, with
- * its shared memory, cluster and cooperative attributes, scalar arguments and tensor maps. When
+ * context, and does all that belongs to it, in order, on the stream: memsets, copies to constants,
+ * every kernel, with its shared memory, cluster and cooperative attributes, scalar arguments and
+ * tensor maps. When
  * tune_generation tells of news the next launch takes the new best. The first launch of a shape
  * asks for code and loads it (milliseconds, or some tenths of a second where the daemon has to
  * compile), and the first one after news asks again; others cost a look-up in a list and the
@@ -27,10 +28,14 @@
  * Contexts. The current one counts (the CUDA runtime's too); modules are kept for each context and
  * code until tune_kernel_close, which must come before a context is destroyed.
  * Threads. Any number may launch one kernel; they take turns.
+ * Constants. A kernel that reads constants has one set of them in a context: a launch on another
+ * stream than the one before waits, on the GPU, until that has ended.
  * Graphs. To capture a launch, call tune_kernel_prepare for the same stream and shape before, so
  * that nothing is loaded or allocated while capturing. The graph keeps using the scratch of that
  * moment: do not launch the kernel with a larger shape on that stream while the graph is in use,
- * nor on more than 64 streams. Streams. One that was launched on must be idle when it is destroyed.
+ * nor on more than 64 streams. Nor may it run beside other launches of the kernel on other streams
+ * where that has constants, since nothing waits for it. Streams. One that was launched on must be
+ * idle when it is destroyed.
  */
 #ifndef TUNE_CUDA_H
 #define TUNE_CUDA_H
@@ -100,6 +105,9 @@ struct tune_cuda_module {
     CUcontext context;
     const void *code; /* of struct tune_cubin */
     CUmodule module;
+    /* Of the last launch that has set constants of this module; NULL: none has. */
+    CUevent constants_used;
+    CUstream constants_stream;
 };
 
 struct tune_cuda_scratch {
@@ -128,7 +136,8 @@ struct tune_cuda_value {
 
 struct tune_cuda_step {
     struct tune_launch launch; /* points into the answer */
-    int memset_buffer;
+    int buffer;                /* of a memset or a copy to a constant */
+    CUdeviceptr constant;
     CUfunction function;
     struct tune_cuda_value *values;
     void **params;
@@ -152,6 +161,8 @@ struct tune_cuda_plan {
     char *dim_names;
     struct tune_answer *answer;
     const void *code;
+    struct tune_cuda_module *module;
+    bool has_constants;
     size_t step_count, buffer_count, given_count, scratch_bytes;
     struct tune_cuda_step *steps;
     struct tune_cuda_buffer *buffers;
@@ -261,7 +272,7 @@ static inline int tune_cuda_check(const struct tune_kernel *kernel,
 }
 
 static inline int tune_cuda_load(struct tune_kernel *kernel, const struct tune_cuda_place *place,
-    const struct tune_cubin *cubin, CUmodule *module, struct tune_error *err)
+    const struct tune_cubin *cubin, struct tune_cuda_module **module, struct tune_error *err)
 {
     struct tune_cuda_module *loaded = kernel->modules;
     while (loaded != NULL && (loaded->context != place->context || loaded->code != cubin->bytes))
@@ -282,7 +293,7 @@ static inline int tune_cuda_load(struct tune_kernel *kernel, const struct tune_c
         loaded->next = kernel->modules;
         kernel->modules = loaded;
     }
-    *module = loaded->module;
+    *module = loaded;
     return 0;
 }
 
@@ -443,19 +454,37 @@ static inline int tune_cuda_plan_args(
     return 0;
 }
 
-static inline int tune_cuda_plan_step(const struct tune_cuda_plan *plan, size_t i, CUmodule module,
+/* A memset, or a copy to a constant. */
+static inline int tune_cuda_plan_transfer(
+    struct tune_cuda_plan *plan, struct tune_cuda_step *step, struct tune_error *err)
+{
+    size_t bytes = 0;
+    const char *constant = step->launch.entry;
+    step->buffer = tune_cuda_find_buffer(plan, step->launch.buffer);
+    if (step->buffer < 0)
+        return tune_fail(
+            err, TUNE_EPARSE, "the answer has no buffer \"%.60s\"", step->launch.buffer);
+    if (step->launch.is_memset)
+        return 0;
+    plan->has_constants = true;
+    CUresult result = cuModuleGetGlobal(&step->constant, &bytes, plan->module->module, constant);
+    if (result != CUDA_SUCCESS)
+        return tune_cuda_fail(err, result, "cannot find the variable", constant);
+    if ((size_t)plan->buffers[step->buffer].info.bytes > bytes)
+        return tune_fail(err, TUNE_ELIMIT, "\"%.60s\" has more than the %zu bytes of \"%.60s\"",
+            step->launch.buffer, bytes, constant);
+    return 0;
+}
+
+static inline int tune_cuda_plan_step(struct tune_cuda_plan *plan, size_t i,
     const struct tune_cuda_place *place, struct tune_error *err)
 {
     struct tune_cuda_step *step = &plan->steps[i];
     tune_answer_launch(plan->answer, i, &step->launch);
-    if (step->launch.is_memset) {
-        step->memset_buffer = tune_cuda_find_buffer(plan, step->launch.buffer);
-        return step->memset_buffer >= 0
-                   ? 0
-                   : tune_fail(err, TUNE_EPARSE, "the answer has no buffer \"%.60s\"",
-                         step->launch.buffer);
-    }
-    CUresult result = cuModuleGetFunction(&step->function, module, step->launch.entry);
+    if (step->launch.is_memset || step->launch.is_constant)
+        return tune_cuda_plan_transfer(plan, step, err);
+    CUresult result =
+        cuModuleGetFunction(&step->function, plan->module->module, step->launch.entry);
     if (result != CUDA_SUCCESS)
         return tune_cuda_fail(err, result, "cannot find", step->launch.entry);
     result = tune_cuda_allow(step->function, &step->launch, place);
@@ -489,7 +518,6 @@ static inline int tune_cuda_keep_dims(struct tune_cuda_plan *plan, const struct 
 static inline int tune_cuda_fill_plan(struct tune_kernel *kernel, struct tune_cuda_plan *plan,
     const struct tune_cuda_place *place, const struct tune_cubin *cubin, struct tune_error *err)
 {
-    CUmodule module = NULL;
     struct tune_answer_info info;
     tune_answer_info(plan->answer, &info);
     plan->code = cubin->bytes;
@@ -498,10 +526,11 @@ static inline int tune_cuda_fill_plan(struct tune_kernel *kernel, struct tune_cu
     plan->steps = (struct tune_cuda_step *)calloc(plan->step_count + 1, sizeof *plan->steps);
     if (plan->steps == NULL)
         return tune_fail(err, TUNE_ENOMEM, "no memory for a plan");
-    if (tune_cuda_plan_buffers(plan, err) || tune_cuda_load(kernel, place, cubin, &module, err))
+    if (tune_cuda_plan_buffers(plan, err) ||
+        tune_cuda_load(kernel, place, cubin, &plan->module, err))
         return -1;
     for (size_t i = 0; i < plan->step_count; i++)
-        if (tune_cuda_plan_step(plan, i, module, place, err))
+        if (tune_cuda_plan_step(plan, i, place, err))
             return -1;
     return 0;
 }
@@ -858,14 +887,17 @@ static inline int tune_cuda_run_step(const struct tune_cuda_plan *plan, struct t
 {
     const struct tune_launch *launch = &step->launch;
     CUresult result = CUDA_SUCCESS;
-    if (launch->is_memset) {
-        const struct tune_cuda_buffer *buffer = &plan->buffers[step->memset_buffer];
-        if (buffer->info.bytes > 0)
-            result =
-                cuMemsetD8Async(buffer->pointer, launch->byte, (size_t)buffer->info.bytes, stream);
+    if (launch->is_memset || launch->is_constant) {
+        const struct tune_cuda_buffer *buffer = &plan->buffers[step->buffer];
+        size_t bytes = (size_t)buffer->info.bytes;
+        if (bytes > 0 && launch->is_memset)
+            result = cuMemsetD8Async(buffer->pointer, launch->byte, bytes, stream);
+        else if (bytes > 0)
+            result = cuMemcpyDtoDAsync(step->constant, buffer->pointer, bytes, stream);
         return result == CUDA_SUCCESS
                    ? 0
-                   : tune_cuda_fail(err, result, "cannot clear", buffer->info.name);
+                   : tune_cuda_fail(err, result, launch->is_memset ? "cannot clear" : "cannot copy",
+                         buffer->info.name);
     }
     if (tune_cuda_fill_values(plan, step, err))
         return -1;
@@ -874,17 +906,42 @@ static inline int tune_cuda_run_step(const struct tune_cuda_plan *plan, struct t
     return result == CUDA_SUCCESS ? 0 : tune_cuda_fail(err, result, "cannot launch", launch->entry);
 }
 
+/* Before and after the launches of a plan with constants: they wait for the launches before on
+ * another stream, and are waited for. While capturing neither can be, see the top. */
+static inline int tune_cuda_order(
+    struct tune_cuda_module *module, CUstream stream, bool is_before, struct tune_error *err)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = cuStreamIsCapturing(stream, &status);
+    bool is_same = stream == module->constants_stream && stream != CU_STREAM_PER_THREAD;
+    if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        /* nothing to do, or no more can be done */
+    } else if (is_before) {
+        if (module->constants_used == NULL)
+            result = cuEventCreate(&module->constants_used, CU_EVENT_DISABLE_TIMING);
+        else if (!is_same)
+            result = cuStreamWaitEvent(stream, module->constants_used, 0);
+    } else {
+        result = cuEventRecord(module->constants_used, stream);
+        module->constants_stream = stream;
+    }
+    return result == CUDA_SUCCESS
+               ? 0
+               : tune_cuda_fail(err, result, "cannot order the use of", "constants");
+}
+
 static inline int tune_cuda_run(struct tune_kernel *kernel, struct tune_cuda_plan *plan,
     CUstream stream, const CUdeviceptr *buffers, size_t buffer_count, struct tune_error *err)
 {
     CUdeviceptr scratch;
     if (tune_cuda_reserve(kernel, plan, stream, &scratch, err) ||
-        tune_cuda_bind(kernel, plan, scratch, buffers, buffer_count, err))
+        tune_cuda_bind(kernel, plan, scratch, buffers, buffer_count, err) ||
+        (plan->has_constants && tune_cuda_order(plan->module, stream, true, err)))
         return -1;
     for (size_t i = 0; i < plan->step_count; i++)
         if (tune_cuda_run_step(plan, &plan->steps[i], stream, err))
             return -1;
-    return 0;
+    return plan->has_constants ? tune_cuda_order(plan->module, stream, false, err) : 0;
 }
 
 /* --- the public part --- */
@@ -914,8 +971,11 @@ static inline void tune_cuda_leave(struct tune_kernel *kernel, const struct tune
     bool is_there =
         cuCtxSetCurrent(place->context) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS;
     for (struct tune_cuda_module *each = kernel->modules; is_there && each; each = each->next)
-        if (each->context == place->context)
+        if (each->context == place->context) {
             cuModuleUnload(each->module);
+            if (each->constants_used != NULL)
+                cuEventDestroy(each->constants_used);
+        }
     for (struct tune_cuda_scratch *each = kernel->scratches; is_there && each; each = each->next)
         if (each->context == place->context && each->base != 0)
             cuMemFree(each->base);

@@ -147,7 +147,7 @@ static int walk_launches(
         if (is_wanted == 0)
             continue;
         count += repeat;
-        if (launch->is_memset || is_found)
+        if (launch->kind != LAUNCH_KERNEL || is_found)
             continue;
         is_found = true;
         if (take_geometry(estimator, launch, estimate, err))

@@ -521,6 +521,7 @@ json_t *manifest_to_json(const struct manifest *manifest)
 static void finish_launch(struct manifest_launch *launch)
 {
     free(launch->entry);
+    free(launch->constant);
     expr_destroy(launch->when);
     for (size_t i = 0; i < 3; i++) {
         expr_destroy(launch->grid[i]);

@@ -36,15 +36,17 @@
  *         role: in | out | inout | scratch; counts of "in", "out", "inout" and "below" use dims
  *         only (and dtype_bytes); "zero_before": true for a memset to 0 before the launches,
  *         inside the timed span
- *   "launches": [KERNEL | MEMSET]     at least one kernel
+ *   "launches": [KERNEL | MEMSET | CONSTANT]     at least one kernel
  *         KERNEL: {"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
  *         "cluster":[E,E,E],"cooperative":bool,"repeat":E,"args":[{"buffer":"A"} |
  *         {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]}; missing entries of grid
  *         and block are 1
  *         MEMSET: {"memset":"C","byte":0,"when":EXPR}
- *   "reference": {"defines":{"TUNE_REFERENCE":1},   passed instead of the params
- *         "buffers":[... role scratch or out ...],"launches":[...]}     exprs: device, dims
- *   "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
+ *         CONSTANT: {"constant":"taps","buffer":"filter","when":EXPR} copies the buffer to the
+ *         beginning of the source's variable `extern "C" __constant__ ... taps[...]` for the
+ * kernels that follow, inside the timed span "reference": {"defines":{"TUNE_REFERENCE":1},   passed
+ * instead of the params "buffers":[... role scratch or out ...],"launches":[...]}     exprs:
+ * device, dims "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
  *         "tolerance":{"factor":2,"unit":"f32","growth":"sqrt","terms":EXPR,"absolute":0}}]
  *         |C - C_ref| <= absolute + factor * u * g(terms) * s, u = unit roundoff of `unit` (f32:
  *         2^-24, f16 and tf32: 2^-11, bf16: 2^-8, f64: 2^-53; "T": that of the swept dtype, 0 for
@@ -157,11 +159,14 @@ struct manifest_arg {
     double number;
 };
 
+enum launch_kind { LAUNCH_KERNEL, LAUNCH_MEMSET, LAUNCH_CONSTANT };
+
 struct manifest_launch {
-    bool is_memset;
-    size_t memset_buffer;
+    enum launch_kind kind;
+    size_t buffer; /* that a memset clears, or that is copied to a constant */
     int memset_byte;
-    char *entry; /* a name, or a name expression such as k<float,16> */
+    char *constant; /* its variable */
+    char *entry;    /* a name, or a name expression such as k<float,16> */
     struct expr *when, *grid[3], *block[3], *cluster[3], *shared_bytes, *repeat; /* NULL: default */
     bool cooperative;
     size_t arg_count;

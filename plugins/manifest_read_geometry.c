@@ -283,15 +283,31 @@ static int read_memset(
     static const char *const known[] = {"memset", "byte", "when", NULL};
     struct tune_error cause = {0};
     int64_t byte = 0;
-    launch->is_memset = true;
+    launch->kind = LAUNCH_MEMSET;
     if (reader_known(reader, object, known) ||
-        read_buffer_index(reader, object, "memset", &launch->memset_buffer) ||
+        read_buffer_index(reader, object, "memset", &launch->buffer) ||
         reader_expr(reader, object, "when", allowed, true, &launch->when))
         return -1;
     if (proto_int_opt(object, "byte", 0, 255, &byte, &cause))
         return reader_wrap(reader, &cause);
     launch->memset_byte = (int)byte;
     return 0;
+}
+
+static int read_constant(
+    struct reader *reader, const json_t *object, unsigned allowed, struct manifest_launch *launch)
+{
+    static const char *const known[] = {"constant", "buffer", "when", NULL};
+    launch->kind = LAUNCH_CONSTANT;
+    if (reader_known(reader, object, known) ||
+        reader_text(reader, object, "constant", MANIFEST_MAX_NAME, false, &launch->constant) ||
+        read_buffer_index(reader, object, "buffer", &launch->buffer) ||
+        reader_expr(reader, object, "when", allowed, true, &launch->when))
+        return -1;
+    return reader_is_identifier(launch->constant)
+               ? 0
+               : reader_fail(reader, TUNE_EINVAL, "\"%s\" cannot be the name of a variable",
+                     launch->constant);
 }
 
 static int read_kernel(
@@ -338,7 +354,7 @@ static int read_launches(struct reader *reader, const json_t *object, const char
     unsigned allowed, struct manifest_launch **launches, size_t *launch_count)
 {
     json_t *array;
-    size_t count, kernels = 0;
+    size_t count, kernels = 0, last_kernel = 0;
     if (reader_array(reader, object, "launches", 1, MANIFEST_MAX_ITEMS, &array, &count))
         return -1;
     *launches = reader_calloc(reader, count, sizeof **launches);
@@ -353,8 +369,12 @@ static int read_launches(struct reader *reader, const json_t *object, const char
         if (has_field(item, "memset")) {
             if (read_memset(reader, item, allowed, launch))
                 return -1;
+        } else if (has_field(item, "constant")) {
+            if (read_constant(reader, item, allowed, launch))
+                return -1;
         } else {
             kernels++;
+            last_kernel = i;
             if (read_kernel(reader, item, allowed, launch) ||
                 read_args(reader, item, place, allowed, launch))
                 return -1;
@@ -362,7 +382,12 @@ static int read_launches(struct reader *reader, const json_t *object, const char
     }
     reader_at(reader, "%s", prefix);
     if (kernels == 0)
-        return reader_fail(reader, TUNE_EINVAL, "\"launches\" has memsets only and no kernel");
+        return reader_fail(reader, TUNE_EINVAL, "\"launches\" has no kernel");
+    for (size_t i = last_kernel; i < count; i++)
+        if ((*launches)[i].kind == LAUNCH_CONSTANT)
+            return reader_fail(reader, TUNE_EINVAL,
+                "the constant \"%s\" is set after the last kernel, so that none can read it",
+                (*launches)[i].constant);
     reader_at(reader, "%s", "");
     return 0;
 }

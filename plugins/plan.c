@@ -329,7 +329,7 @@ static int buffer_count(struct plan *plan, const struct manifest_buffer *buffer,
                : tune_fail(plan->err, TUNE_EINVAL, "%s has a count of %" PRId64, what, *count);
 }
 
-/* A memset of an empty buffer is left out: the driver refuses a size of 0. */
+/* A memset or a copy of an empty buffer is left out: the driver refuses a size of 0. */
 static int append_memset(struct plan *plan, json_t *array, size_t buffer, int byte)
 {
     const struct manifest_buffer *target = &plan->manifest->buffers[buffer];
@@ -342,17 +342,35 @@ static int append_memset(struct plan *plan, json_t *array, size_t buffer, int by
         plan, array, packed(plan, json_pack("{s:s, s:i}", "memset", target->name, "byte", byte)));
 }
 
+static int append_constant(struct plan *plan, json_t *array, const struct manifest_launch *launch)
+{
+    const struct manifest_buffer *source = &plan->manifest->buffers[launch->buffer];
+    int64_t count;
+    if (buffer_count(plan, source, &count))
+        return -1;
+    if (count == 0)
+        return 0;
+    return append(plan, array,
+        packed(
+            plan, json_pack("{s:s, s:s}", "constant", launch->constant, "buffer", source->name)));
+}
+
 static int append_launch(struct plan *plan, json_t *array, const struct manifest_launch *launch)
 {
     int64_t is_wanted;
     char what[128];
-    snprintf(what, sizeof what, "launch %.80s: when", launch->is_memset ? "memset" : launch->entry);
+    snprintf(what, sizeof what, "launch %.80s: when",
+        launch->kind == LAUNCH_KERNEL   ? launch->entry
+        : launch->kind == LAUNCH_MEMSET ? "memset"
+                                        : launch->constant);
     if (evaluate(plan, launch->when, 1, what, &is_wanted))
         return -1;
     if (!is_wanted)
         return 0;
-    if (launch->is_memset)
-        return append_memset(plan, array, launch->memset_buffer, launch->memset_byte);
+    if (launch->kind == LAUNCH_MEMSET)
+        return append_memset(plan, array, launch->buffer, launch->memset_byte);
+    if (launch->kind == LAUNCH_CONSTANT)
+        return append_constant(plan, array, launch);
     return append(plan, array, kernel_new(plan, launch));
 }
 
@@ -579,7 +597,7 @@ json_t *plan_entries(const struct manifest *manifest, bool of_reference)
     json_t *array = json_array();
     int failed = array == NULL;
     for (size_t i = 0; i < count; i++)
-        if (!launches[i].is_memset && !has_text(array, launches[i].entry))
+        if (launches[i].kind == LAUNCH_KERNEL && !has_text(array, launches[i].entry))
             failed |= json_array_append_new(array, json_string(launches[i].entry));
     if (!failed)
         return array;

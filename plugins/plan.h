@@ -14,9 +14,10 @@
 /* Launches of a configuration, as the protocol shows them:
  * [{"entry","grid":[x,y,z],"block":[x,y,z],"shared_bytes","defines":{"BM":64,...},
  *   "args":[{"kind":"buffer","name"}|{"kind":"scalar","type","value"}],"cluster":null|[x,y,z],
- *   "cooperative":false,"repeat":1} | {"memset":"C","byte":0}]
- * `zero_before` buffers become memsets in front; "defines" has a value with a "define" of its own
- * as its integer, for programs (the compiler gets the text). New reference, or NULL. */
+ *   "cooperative":false,"repeat":1} | {"memset":"C","byte":0} |
+ * {"constant":"taps","buffer":"filter"}] `zero_before` buffers become memsets in front; "defines"
+ * has a value with a "define" of its own as its integer, for programs (the compiler gets the text).
+ * New reference, or NULL. */
 json_t *plan_launches(const struct manifest *manifest, const struct device_info *device,
     const int64_t *dims, const char *dtype, const int64_t *values, struct tune_error *err);
 

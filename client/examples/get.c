@@ -14,6 +14,11 @@
 static void print_launch(const json_t *launch)
 {
     const char *entry = json_string_value(json_object_get(launch, "entry"));
+    const char *constant = json_string_value(json_object_get(launch, "constant"));
+    if (constant != NULL) {
+        printf("copy %s to %s\n", json_string_value(json_object_get(launch, "buffer")), constant);
+        return;
+    }
     if (entry == NULL) {
         printf("memset %s\n", json_string_value(json_object_get(launch, "memset")));
         return;

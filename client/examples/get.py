@@ -20,6 +20,8 @@ def main():
     for launch in answer["launches"]:
         if "memset" in launch:
             print("memset", launch["memset"])
+        elif "constant" in launch:
+            print("copy", launch["buffer"], "to", launch["constant"])
         else:
             print(launch["entry"], "grid", launch["grid"], "block", launch["block"],
                   "shared", launch["shared_bytes"], "bytes")

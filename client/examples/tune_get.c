@@ -46,6 +46,8 @@ static void print_launch(const struct tune_launch *launch)
 {
     if (launch->is_memset)
         printf("  memset %s to %d\n", launch->buffer, launch->byte);
+    else if (launch->is_constant)
+        printf("  copy %s to %s\n", launch->buffer, launch->entry);
     else
         printf("  %s grid %u,%u,%u block %u,%u,%u shared %u bytes, %u arguments\n", launch->entry,
             launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0], launch->block[1],

@@ -95,6 +95,11 @@ char *launch_text(const json_t *launch)
         fclose(stream);
         return text;
     }
+    if (json_object_get(launch, "constant") != NULL) {
+        fprintf(stream, "constant %s = %s", text_of(launch, "constant"), text_of(launch, "buffer"));
+        fclose(stream);
+        return text;
+    }
     fprintf(stream, "%s<<<", text_of(launch, "entry"));
     print_triple(stream, json_object_get(launch, "grid"));
     fputs(", ", stream);

@@ -21,7 +21,7 @@ static int poison(
         if (result != ABI_SUCCESS)
             return verdict_cuda(verdict, result, "poisoning %s", buffer->name);
     }
-    return 0;
+    return program_poison(&candidate->program, &bench->gpu, byte, verdict);
 }
 
 static double value_at(struct bench *bench, const struct buffer *buffer, uint64_t index)

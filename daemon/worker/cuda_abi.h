@@ -125,6 +125,8 @@ struct abi_launch_config {
     X(ABI_REQUIRED, unsigned, cuModuleUnload, "cuModuleUnload", (struct CUmod_st * module))        \
     X(ABI_REQUIRED, unsigned, cuModuleGetFunction, "cuModuleGetFunction",                          \
         (struct CUfunc_st * *function, struct CUmod_st * module, const char *name))                \
+    X(ABI_REQUIRED, unsigned, cuModuleGetGlobal, "cuModuleGetGlobal_v2",                           \
+        (unsigned long long *pointer, size_t *bytes, struct CUmod_st *module, const char *name))   \
     X(ABI_REQUIRED, unsigned, cuFuncGetAttribute, "cuFuncGetAttribute",                            \
         (int *value, unsigned attribute, struct CUfunc_st *function))                              \
     X(ABI_REQUIRED, unsigned, cuFuncSetAttribute, "cuFuncSetAttribute",                            \

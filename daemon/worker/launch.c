@@ -105,12 +105,29 @@ static int read_memset(const json_t *json, const struct buffer_list *buffers, st
     if (proto_string(json, "memset", &name, err) < 0 ||
         proto_int_opt(json, "byte", 0, 255, &byte, err) < 0)
         return -1;
-    launch->is_memset = true;
+    launch->kind = LAUNCH_MEMSET;
     launch->memset_byte = (unsigned char)byte;
-    launch->memset_buffer = index_of(buffers, name);
+    launch->buffer = index_of(buffers, name);
     launch->repeat = 1;
-    if (launch->memset_buffer == SIZE_MAX)
+    if (launch->buffer == SIZE_MAX)
         return tune_fail(err, TUNE_EINVAL, "a memset names the unknown buffer %.60s", name);
+    return 0;
+}
+
+static int read_constant(const json_t *json, const struct buffer_list *buffers,
+    struct launch *launch, struct tune_error *err)
+{
+    const char *name, *buffer;
+    if (proto_string(json, "constant", &name, err) < 0 ||
+        proto_string(json, "buffer", &buffer, err) < 0)
+        return -1;
+    launch->kind = LAUNCH_CONSTANT;
+    snprintf(launch->entry, sizeof(launch->entry), "%s", name);
+    launch->buffer = index_of(buffers, buffer);
+    launch->repeat = 1;
+    if (launch->buffer == SIZE_MAX)
+        return tune_fail(
+            err, TUNE_EINVAL, "constant %.60s names the unknown buffer %.60s", name, buffer);
     return 0;
 }
 
@@ -138,6 +155,8 @@ static int read_launch(const json_t *json, const struct buffer_list *buffers, st
     size_t index;
     if (json_object_get(json, "memset"))
         return read_memset(json, buffers, launch, err);
+    if (json_object_get(json, "constant"))
+        return read_constant(json, buffers, launch, err);
     if (proto_string(json, "entry", &entry, err) < 0 || read_geometry(json, launch, err) < 0 ||
         proto_array_opt(json, "args", &args, err) < 0)
         return -1;
@@ -288,6 +307,27 @@ static int bind_launch(struct program *program, struct gpu *gpu, const json_t *n
     return 0;
 }
 
+static int bind_constant(const struct program *program, struct gpu *gpu,
+    const struct buffer *source, struct launch *launch, struct verdict *verdict)
+{
+    unsigned long long pointer = 0;
+    unsigned result = gpu->api.cuModuleGetGlobal(
+        &pointer, &launch->constant_bytes, program->module, launch->entry);
+    if (result == ABI_NOT_FOUND)
+        return verdict_set(verdict, "launch_failed",
+            "the compiled code has no variable %s: the source must declare it extern \"C\" "
+            "__constant__ where it is set",
+            launch->entry);
+    if (result != ABI_SUCCESS)
+        return verdict_cuda(verdict, result, "looking for the variable %s", launch->entry);
+    launch->constant = pointer;
+    if (source->bytes > launch->constant_bytes)
+        return verdict_set(verdict, "over_limits",
+            "the variable %s has %zu bytes, but %s, which is copied to it, has %llu", launch->entry,
+            launch->constant_bytes, source->name, (unsigned long long)source->bytes);
+    return 0;
+}
+
 /* --- loading and launching -------------------------------------------------------------------- */
 
 int program_load_module(
@@ -321,10 +361,14 @@ int program_load(struct program *program, struct gpu *gpu, const char *image_bas
     if (read_launches(program, launches, buffers, verdict) < 0 ||
         program_load_module(&program->module, gpu, image_base64, verdict) < 0)
         goto failed;
-    for (size_t i = 0; i < program->launch_count; i++)
-        if (!program->launches[i].is_memset &&
-            bind_launch(program, gpu, names, &program->launches[i], verdict) < 0)
+    for (size_t i = 0; i < program->launch_count; i++) {
+        struct launch *launch = &program->launches[i];
+        if (launch->kind == LAUNCH_KERNEL && bind_launch(program, gpu, names, launch, verdict) < 0)
             goto failed;
+        if (launch->kind == LAUNCH_CONSTANT &&
+            bind_constant(program, gpu, &buffers->items[launch->buffer], launch, verdict) < 0)
+            goto failed;
+    }
     return 0;
 
 failed:
@@ -376,22 +420,52 @@ static unsigned issue_kernel(const struct launch *launch, struct gpu *gpu, const
         block[2], launch->shared_bytes, gpu->stream, params, NULL);
 }
 
+/* A memset, or the copy to a constant. */
+static int issue_transfer(const struct launch *launch, struct gpu *gpu, const struct buffer *buffer,
+    uint64_t pointer, struct verdict *verdict)
+{
+    bool is_memset = launch->kind == LAUNCH_MEMSET;
+    unsigned result = ABI_SUCCESS;
+    if (buffer->bytes == 0)
+        return 0;
+    if (is_memset)
+        result = gpu->api.cuMemsetD8Async(pointer, launch->memset_byte, buffer->bytes, gpu->stream);
+    else
+        result = gpu->api.cuMemcpyDtoDAsync(launch->constant, pointer, buffer->bytes, gpu->stream);
+    return result == ABI_SUCCESS ? 0
+           : is_memset           ? verdict_cuda(verdict, result, "clearing %s", buffer->name)
+                                 : verdict_cuda(verdict, result, "copying %s to the constant %s",
+                                       buffer->name, launch->entry);
+}
+
+int program_poison(
+    const struct program *program, struct gpu *gpu, unsigned char byte, struct verdict *verdict)
+{
+    for (size_t i = 0; i < program->launch_count; i++) {
+        const struct launch *launch = &program->launches[i];
+        if (launch->kind != LAUNCH_CONSTANT)
+            continue;
+        unsigned result =
+            gpu->api.cuMemsetD8Async(launch->constant, byte, launch->constant_bytes, gpu->stream);
+        if (result != ABI_SUCCESS)
+            return verdict_cuda(verdict, result, "poisoning %s", launch->entry);
+    }
+    return 0;
+}
+
 int program_issue(const struct program *program, struct gpu *gpu, const struct buffer_list *buffers,
     const uint64_t *pointers, struct verdict *verdict)
 {
     for (size_t i = 0; i < program->launch_count; i++) {
         const struct launch *launch = &program->launches[i];
+        if (launch->kind != LAUNCH_KERNEL) {
+            if (issue_transfer(launch, gpu, &buffers->items[launch->buffer],
+                    pointers[launch->buffer], verdict) < 0)
+                return -1;
+            continue;
+        }
         for (int64_t turn = 0; turn < launch->repeat; turn++) {
-            unsigned result = ABI_SUCCESS;
-            const struct buffer *cleared =
-                launch->is_memset ? &buffers->items[launch->memset_buffer] : NULL;
-            if (!cleared)
-                result = issue_kernel(launch, gpu, pointers);
-            else if (cleared->bytes > 0)
-                result = gpu->api.cuMemsetD8Async(pointers[launch->memset_buffer],
-                    launch->memset_byte, cleared->bytes, gpu->stream);
-            if (result != ABI_SUCCESS && cleared)
-                return verdict_cuda(verdict, result, "clearing %s", cleared->name);
+            unsigned result = issue_kernel(launch, gpu, pointers);
             if (result != ABI_SUCCESS)
                 return verdict_cuda(verdict, result,
                     "launching %s with grid %u,%u,%u block %u,%u,%u", launch->entry,
@@ -405,7 +479,7 @@ int program_issue(const struct program *program, struct gpu *gpu, const struct b
 const char *program_name(const struct program *program)
 {
     for (size_t i = 0; i < program->launch_count; i++)
-        if (!program->launches[i].is_memset)
+        if (program->launches[i].kind == LAUNCH_KERNEL)
             return program->launches[i].entry;
     return "a memset";
 }

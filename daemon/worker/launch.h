@@ -18,11 +18,15 @@ struct launch_arg {
     uint64_t value; /* the scalar's bytes, first byte first */
 };
 
+enum launch_kind { LAUNCH_KERNEL, LAUNCH_MEMSET, LAUNCH_CONSTANT };
+
 struct launch {
-    bool is_memset;
-    size_t memset_buffer;
+    enum launch_kind kind;
+    size_t buffer; /* that a memset clears, or that is copied to a constant */
     unsigned char memset_byte;
-    char entry[272];
+    char entry[272];   /* of a constant: its variable's name */
+    uint64_t constant; /* where that lies on the device */
+    size_t constant_bytes;
     struct CUfunc_st *function;
     unsigned grid[3], block[3], cluster[3], shared_bytes;
     bool has_cluster, is_cooperative;
@@ -41,8 +45,9 @@ struct program {
 };
 
 /* Loads the image (base64), reads plan_launches against the list, and checks every launch against
- * what the kernel and the device allow: over_limits with the arithmetic. `names` maps entries to
- * names in the image. On failure nothing stays loaded. */
+ * what the kernel and the device allow: over_limits with the arithmetic. A constant that the image
+ * lacks is launch_failed, one that its buffer does not fit into over_limits. `names` maps entries
+ * to names in the image. On failure nothing stays loaded. */
 int program_load(struct program *program, struct gpu *gpu, const char *image_base64,
     const json_t *names, const json_t *launches, const struct buffer_list *buffers,
     struct verdict *verdict);
@@ -50,6 +55,11 @@ int program_load(struct program *program, struct gpu *gpu, const char *image_bas
 int program_load_module(
     struct CUmod_st **module, struct gpu *gpu, const char *image_base64, struct verdict *verdict);
 void program_unload(struct program *program, struct gpu *gpu);
+
+/* Fills the constants that the launches set with a byte, asynchronously: a kernel that reads one
+ * before it is set then finds neither zeros nor what the last call has left. */
+int program_poison(
+    const struct program *program, struct gpu *gpu, unsigned char byte, struct verdict *verdict);
 
 /* Issues all launches, asynchronously, with pointers[i] for buffer i of the list. */
 int program_issue(const struct program *program, struct gpu *gpu, const struct buffer_list *buffers,

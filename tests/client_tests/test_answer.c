@@ -18,6 +18,7 @@ static const char full[] =
     "'mode':'cold','origin':'nearest','measured_on':'NVIDIA H200','measured_shape':'M=1,N=2,K=3',"
     "'same_gpu':true,'config':{'VARIANT':'tiled','BM':128,'PAD':-4},'launches':["
     "{'memset':'C','byte':255},"
+    "{'constant':'taps','buffer':'A'},"
     "{'entry':'gemm','grid':[7,8,9],'block':[256,2,1],'shared_bytes':49664,"
     "'defines':{'VARIANT':1,'BM':128,'PAD':-4},'args':[{'kind':'buffer','name':'A'},"
     "{'kind':'scalar','type':'i64','value':4096},{'kind':'scalar','type':'f32','value':0.5},"
@@ -68,7 +69,7 @@ static void the_head_is_read_back(void **state)
     assert_int_equal(info.generation, 42);
     assert_int_equal(info.sm, 90);
     assert_int_equal(info.param_count, 3);
-    assert_int_equal(info.launch_count, 3);
+    assert_int_equal(info.launch_count, 4);
     assert_int_equal(info.buffer_count, 2);
     assert_string_equal(info.kernel, "gemm");
     assert_string_equal(info.dtype, "f32");
@@ -128,9 +129,15 @@ static void launches_come_in_their_order(void **state)
     assert_true(launch.is_memset);
     assert_string_equal(launch.buffer, "C");
     assert_int_equal(launch.byte, 255);
+    assert_false(launch.is_constant);
     assert_null(launch.entry);
     tune_answer_launch(&answer, 1, &launch);
-    assert_false(launch.is_memset);
+    assert_true(launch.is_constant && !launch.is_memset);
+    assert_string_equal(launch.entry, "taps");
+    assert_string_equal(launch.buffer, "A");
+    assert_int_equal(launch.arg_count, 0);
+    tune_answer_launch(&answer, 2, &launch);
+    assert_false(launch.is_memset || launch.is_constant);
     assert_string_equal(launch.entry, "gemm");
     assert_null(launch.buffer);
     assert_true(launch.grid[0] == 7 && launch.grid[1] == 8 && launch.grid[2] == 9);
@@ -140,7 +147,7 @@ static void launches_come_in_their_order(void **state)
     assert_int_equal(launch.repeat, 3);
     assert_true(launch.is_cooperative);
     assert_int_equal(launch.arg_count, 5);
-    tune_answer_launch(&answer, 2, &launch);
+    tune_answer_launch(&answer, 3, &launch);
     assert_string_equal(launch.entry, "finish");
     assert_true(launch.cluster[0] == 0 && !launch.is_cooperative && launch.repeat == 1);
     assert_int_equal(launch.arg_count, 1);
@@ -156,7 +163,7 @@ static void arguments_are_of_three_kinds(void **state)
     struct tune_launch launch;
     struct tune_arg arg;
     make(full, &answer);
-    tune_answer_launch(&answer, 1, &launch);
+    tune_answer_launch(&answer, 2, &launch);
     tune_launch_arg(&launch, 0, &arg);
     assert_int_equal(arg.kind, TUNE_ARG_BUFFER);
     assert_string_equal(arg.name, "A");

@@ -9,8 +9,9 @@
 /* --- a kernel with everything in it --------------------------------------------------------------
  */
 
-/* y = x + N by way of a memset, a scratch buffer that must be zero before, a launch that is
- * repeated and needs more shared memory than is given without asking, and a cooperative one.
+/* y = x + N by way of a memset, a constant that holds x, a scratch buffer that must be zero before,
+ * a launch that is repeated and needs more shared memory than is given without asking, and a
+ * cooperative one.
  * TAG 1 takes twice the scratch. */
 static void write_steps(struct harness *harness)
 {
@@ -21,10 +22,11 @@ static void write_steps(struct harness *harness)
         "{\n    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
         "    if (i < n) y[i] = x[i] + (float)n;\n}\n"
         "#else\n"
+        "extern \"C\" { __constant__ float held[1000]; }\n"
         "extern \"C\" __global__ void add(float *sum, const float *x, float scale, long long n)\n"
         "{\n    extern __shared__ float staged[];\n"
         "    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
-        "    if (i < n) staged[15000 - 1 - threadIdx.x] = x[i] * scale;\n"
+        "    if (i < n) staged[15000 - 1 - threadIdx.x] = (i < 1000 ? held[i] : x[i]) * scale;\n"
         "    if (i < n) sum[i * (TAG + 1)] += staged[15000 - 1 - threadIdx.x];\n}\n"
         "extern \"C\" __global__ void finish(const float *sum, float *y, double one, int n)\n"
         "{\n    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
@@ -42,6 +44,7 @@ static void write_steps(struct harness *harness)
         "\"scratch\", \"zero_before\": true},\n"
         "  {\"name\": \"y\", \"dtype\": \"f32\", \"count\": \"N\", \"role\": \"out\"}],\n"
         " \"launches\": [{\"memset\": \"y\", \"byte\": 255},\n"
+        "  {\"constant\": \"held\", \"buffer\": \"x\"},\n"
         "  {\"entry\": \"add\", \"grid\": [\"ceildiv(N, 32)\"], \"block\": [\"32\"],\n"
         "   \"shared_bytes\": \"60000\", \"repeat\": \"2\", \"args\": [{\"buffer\": \"sum\"},\n"
         "   {\"buffer\": \"x\"}, {\"scalar\": \"f32\", \"number\": 0.5}, {\"scalar\": \"i64\", "

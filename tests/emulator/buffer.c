@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool is_device_range(uintptr_t address, size_t bytes)
+/* A module's variable: the image is a library with this name (loader.c). */
+static bool is_variable(uintptr_t address)
 {
     Dl_info info;
-    if (memory_find(address, bytes))
-        return true;
-    /* A module's variable: the image is a library with this name (loader.c). */
     return dladdr((void *)address, &info) && strncmp(info.dli_fname, "/proc/self/fd/", 14) == 0;
+}
+
+bool is_device_range(uintptr_t address, size_t bytes)
+{
+    return memory_find(address, bytes) || is_variable(address);
 }
 
 EXPORTED unsigned cuMemAlloc_v2(unsigned long long *pointer, size_t bytes);
@@ -147,7 +150,8 @@ static unsigned set(const char *name, unsigned long long to, uint32_t value, siz
         .kind = NODE_MEMSET, .to = (uintptr_t)to, .count = count, .width = width, .value = value};
     if (result || count == 0)
         return end_call(result);
-    if (count > SIZE_MAX / width || to % width || !memory_has(node.to, count * width))
+    if (count > SIZE_MAX / width || to % width ||
+        !(memory_has(node.to, count * width) || is_variable(node.to)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = stream_submit(stream_of(stream), &node);

@@ -143,24 +143,21 @@ static void set_zero(uintptr_t address, size_t bytes)
     memset((void *)to, 0, address + bytes - to);
 }
 
-bool memory_set(uintptr_t address, uint32_t value, size_t width, size_t count)
+void memory_set(uintptr_t address, uint32_t value, size_t width, size_t count)
 {
     size_t bytes = width * count;
     struct allocation *allocation = find(address, bytes);
     bool is_one_byte = width == 1 || value == (value & 0xFF) * (width == 4 ? 0x01010101u : 0x0101u);
-    if (!allocation || (count && bytes / count != width))
-        return false;
-    if (is_one_byte && bytes == allocation->bytes) {
+    if (allocation && is_one_byte && bytes == allocation->bytes) {
         allocation->is_pending = true;
         allocation->byte = (unsigned char)value;
-        return true;
+        return;
     }
     memory_find(address, bytes);
-    if (value == 0)
+    if (allocation && value == 0)
         set_zero(address, bytes);
     else if (is_one_byte)
         memset((void *)address, (int)(value & 0xFF), bytes);
     for (size_t i = 0; !is_one_byte && i < count; i++)
         memcpy((char *)address + i * width, &value, width);
-    return true;
 }

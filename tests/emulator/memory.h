@@ -31,7 +31,7 @@ bool memory_has(uintptr_t address, size_t bytes);
 /* The allocation at or below an address: for messages. */
 const struct allocation *memory_below(uintptr_t address);
 
-/* False when the range is no device memory. `width` 1, 2 or 4 bytes per value. */
-bool memory_set(uintptr_t address, uint32_t value, size_t width, size_t count);
+/* Device memory or a variable of a module. `width` 1, 2 or 4 bytes per value. */
+void memory_set(uintptr_t address, uint32_t value, size_t width, size_t count);
 
 #endif

@@ -379,6 +379,14 @@ static void module_variables_can_be_copied_to(void **state)
     MUST(client_launch(k, 1, 1, 0, NULL));
     MUST(cuMemcpyDtoH_v2(&sum, total, sizeof sum));
     assert_int_equal(sum, 12);
+    MUST(cuMemsetD8Async(weights, 0xFF, sizeof values, NULL));
+    MUST(client_launch(k, 1, 1, 0, NULL));
+    MUST(cuMemcpyDtoH_v2(&sum, total, sizeof sum));
+    assert_int_equal(sum, -2);
+    MUST(cuMemsetD8Async(weights, 0, sizeof values[0], NULL));
+    MUST(client_launch(k, 1, 1, 0, NULL));
+    MUST(cuMemcpyDtoH_v2(&sum, total, sizeof sum));
+    assert_int_equal(sum, -1);
     CHECK_RESULT(cuModuleGetGlobal_v2(&weights, &bytes, module, "absent"), 500);
     MUST(cuModuleUnload(module));
 }

@@ -63,6 +63,39 @@ static void cluster_repeat_memset_and_real_scalars_have_their_form(void **state)
     manifest_destroy(manifest);
 }
 
+/* Of each launch what tells it: its entry, its constant with the buffer, or its memset. */
+static json_t *steps_of(json_t *launches)
+{
+    static const char *const keys[] = {"entry", "constant", "buffer", "memset"};
+    json_t *steps = json_array(), *launch;
+    size_t i;
+    assert_non_null(launches);
+    json_array_foreach (launches, i, launch)
+        for (size_t j = 0; j < 4; j++)
+            if (json_object_get(launch, keys[j]) != NULL)
+                json_array_append(steps, json_object_get(launch, keys[j]));
+    json_decref(launches);
+    return steps;
+}
+
+static void constants_are_set_where_they_stand_and_when_there_is_something_to_copy(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("constants");
+    struct device_info device = device_of("sm_90");
+    int64_t n = 10, small = 64, large = 128;
+    assert_json_equal(steps_of(plan_launches(manifest, &device, &n, "f32", &small, NULL)),
+        parse_json("[\"taps\",\"x\",\"small\",\"y\",\"second\"]"));
+    assert_json_equal(steps_of(plan_launches(manifest, &device, &n, "f32", &large, NULL)),
+        parse_json("[\"small\",\"y\",\"second\"]"));
+    assert_json_equal(plan_entries(manifest, false), parse_json("[\"small\",\"second\"]"));
+    json_t *reference = plan_reference(manifest, &device, &n, "f32", NULL);
+    assert_json_equal(steps_of(json_incref(json_object_get(reference, "launches"))),
+        parse_json("[\"ref_taps\",\"x\",\"reference\"]"));
+    json_decref(reference);
+    manifest_destroy(manifest);
+}
+
 static void buffers_have_their_bytes_roles_and_fills(void **state)
 {
     (void)state;
@@ -427,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_have_the_form_of_the_protocol),
         cmocka_unit_test(cluster_repeat_memset_and_real_scalars_have_their_form),
+        cmocka_unit_test(constants_are_set_where_they_stand_and_when_there_is_something_to_copy),
         cmocka_unit_test(buffers_have_their_bytes_roles_and_fills),
         cmocka_unit_test(a_fill_below_is_a_number_that_the_dtype_holds),
         cmocka_unit_test(a_choice_reaches_the_source_of_kernel_and_reference),

@@ -295,6 +295,78 @@ static json_t *run_shaped(const json_t *compiled, int block, int shared)
     return worker_ask(&bench, request);
 }
 
+/* Right only where taps holds a's elements. */
+#define CONSTANT_CANDIDATE(room)                                                                   \
+    "extern \"C\" { __constant__ float taps[" room "]; }\n"                                        \
+    "extern \"C\" __global__ void k(float *a, float *b, float *c, float *s, long long n)\n"        \
+    "{ long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"                          \
+    "  if (i < n) { c[i] = taps[i] * 2.0f; b[i] += 1.0f; } }\n"
+
+/* The request for a candidate whose constant `name` is set before its kernel, or after it. */
+static json_t *constant_request(const json_t *compiled, const char *name, bool is_before)
+{
+    json_t *request = bench_request(compiled);
+    json_array_insert_new(json_object_get(request, "launches"), is_before ? 0 : 1,
+        json_pack("{ss,ss}", "constant", name, "buffer", "a"));
+    return request;
+}
+
+static void a_constant_is_set_before_its_kernel_in_every_way_of_timing(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"cold", "warm"};
+    static const char *const methods[] = {"event", "graph"};
+    json_t *compiled = compile(CONSTANT_CANDIDATE("1003"), "k");
+    for (int i = 0; i < 4; i++) {
+        json_t *request = constant_request(compiled, "taps", true);
+        json_object_set_new(request, "mode", json_string(modes[i / 2]));
+        json_object_set_new(request, "method", json_string(methods[i % 2]));
+        json_t *answer = worker_ask(&bench, request);
+        assert_true(is_outcome(answer, "ok"));
+        assert_string_equal(text_of(answer, "method"), methods[i % 2]);
+        json_decref(answer);
+    }
+    json_decref(compiled);
+}
+
+/* The second call of such a candidate would be right: its constant holds what the first has left.
+ */
+static void a_constant_that_is_set_too_late_is_a_wrong_result(void **state)
+{
+    (void)state;
+    json_t *compiled = compile(CONSTANT_CANDIDATE("1000"), "k");
+    for (int i = 0; i < 2; i++) {
+        json_t *answer = worker_ask(&bench, constant_request(compiled, "taps", false));
+        assert_true(is_outcome(answer, "wrong_result"));
+        assert_true(has_text(answer, "error", "1000 of 1000 elements of c"));
+        json_decref(answer);
+    }
+    json_t *answer = worker_ask(&bench, bench_request(compiled)); /* and one that never is */
+    assert_true(is_outcome(answer, "wrong_result"));
+    json_decref(answer);
+    json_decref(compiled);
+}
+
+static void a_constant_that_is_missing_or_too_small_is_named(void **state)
+{
+    (void)state;
+    json_t *compiled = compile(CONSTANT_CANDIDATE("1000"), "k");
+    json_t *answer = worker_ask(&bench, constant_request(compiled, "tips", true));
+    assert_true(is_outcome(answer, "launch_failed"));
+    assert_true(has_text(answer, "error", "no variable tips"));
+    assert_true(has_text(answer, "error", "extern \"C\" __constant__"));
+    assert_false(json_is_true(json_object_get(answer, "sticky")));
+    json_decref(answer);
+    json_decref(compiled);
+    compiled = compile(CONSTANT_CANDIDATE("999"), "k");
+    answer = worker_ask(&bench, constant_request(compiled, "taps", true));
+    assert_true(is_outcome(answer, "over_limits"));
+    assert_true(
+        has_text(answer, "error", "taps has 3996 bytes, but a, which is copied to it, has 4000"));
+    json_decref(answer);
+    json_decref(compiled);
+}
+
 static void limits_are_checked_with_the_numbers_before_any_launch(void **state)
 {
     (void)state;
@@ -527,6 +599,12 @@ int main(void)
             a_fault_is_this_candidates_and_ends_the_worker, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             an_endless_kernel_is_ended_at_its_deadline, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            a_constant_is_set_before_its_kernel_in_every_way_of_timing, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            a_constant_that_is_set_too_late_is_a_wrong_result, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            a_constant_that_is_missing_or_too_small_is_named, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             limits_are_checked_with_the_numbers_before_any_launch, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(a_hopeless_candidate_stops_early, start_bench, end_bench),
