@@ -60,9 +60,11 @@ static_assert(VARIANT == 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK
 static_assert(LOAD != 1 || (ITEMS > 4 && BLOCK * (ITEMS + (ITEMS / 4 % 2 == 0 ? 4 : 0)) <= 11776),
     "a tile that is transposed has more than one access per thread, and fits 46 KiB of shared "
     "memory with its padding");
-static_assert(MIN_BLOCKS * BLOCK * (ITEMS + ITEMS / 4 + 20) <= 65536,
-    "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + "
-    "ITEMS / 4 + 20) is at most 65536");
+static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
+    "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
+static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 16) <= 65536,
+    "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + 16) "
+    "is at most 65536");
 
 constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
 
@@ -212,13 +214,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK) tile_sums(const element *__r
 
 typedef tile_layout<LOAD, BLOCK, ITEMS> layout;
 
-// Every v becomes the sum of itself and those before it in the thread's row of WIDTH.
-__device__ inline void add_up_rows(element (&v)[ITEMS])
+// Every v of the row becomes the sum of itself and those before it in the row.
+__device__ inline void add_up(element (&v)[ITEMS], int row)
 {
 #pragma unroll
-    for (int i = 0; i < ITEMS; i++)
-        if (i % layout::WIDTH != 0)
-            v[i] = add(v[i - 1], v[i]);
+    for (int i = row * layout::WIDTH + 1; i < (row + 1) * layout::WIDTH; i++)
+        v[i] = add(v[i - 1], v[i]);
+}
+
+// From that to what MODE says, `start` standing before the row.
+__device__ inline void begin_row(element (&v)[ITEMS], int row, element start)
+{
+    const int first = row * layout::WIDTH;
+#pragma unroll
+    for (int i = first + layout::WIDTH - 1; i > first; i--)
+        v[i] = add(start, v[MODE == 2 ? i : i - 1]);
+    v[first] = MODE == 2 ? add(start, v[first]) : start;
 }
 
 #if VARIANT <= 2
@@ -255,34 +266,53 @@ __device__ inline element threads_before(element own)
     return t > 0 ? at[t - 1] : 0;
 }
 
-// before[] = what is added to each of the thread's rows, of which there is one.
+// A thread has one row. The sum of all tiles before this one is `sums[tile]`.
 __device__ inline void scan_block(
-    const element (&v)[ITEMS], element (&before)[1], const element *sums, i64 tile)
+    element (&v)[ITEMS], const element *__restrict__ sums, const u64 *, i64 tile)
 {
-    before[0] = add(sums[tile], threads_before(v[ITEMS - 1]));
+    add_up(v, 0);
+    begin_row(v, 0, add(sums[tile], threads_before(v[ITEMS - 1])));
 }
 
 #else
 
-// The same within a warp; returns the warp's total. v[] has been added up by rows.
-__device__ inline element scan_warp(const element (&v)[ITEMS], element (&before)[layout::ROWS])
+// The warp's own elements; returns their total.
+__device__ inline element scan_warp(element (&v)[ITEMS])
 {
     element total = 0;
 #pragma unroll
     for (int row = 0; row < layout::ROWS; row++) {
+        add_up(v, row);
         const element sum = warp_running_sum(v[(row + 1) * layout::WIDTH - 1]);
-        before[row] = add(total, lane_before(sum));
+        begin_row(v, row, add(total, lane_before(sum)));
         total = add(total, __shfl_sync(ALL, sum, 31));
     }
     return total;
 }
 
-__device__ inline void scan_block(const element (&v)[ITEMS], element (&before)[layout::ROWS],
-    const element *__restrict__ sums, u64 *__restrict__ words, i64 tile)
+// The sum of all tiles before this one, for the first warp, of a tile whose own sum is `whole`;
+// `earlier` is the lane's share of it where the block has added it up.
+__device__ inline element tiles_before(const element *__restrict__ sums, u64 *__restrict__ words,
+    i64 tile, element whole, element earlier)
+{
+    if constexpr (VARIANT == 3)
+        return sums[tile];
+    if constexpr (VARIANT == 4)
+        return warp_sum(earlier);
+    if (threadIdx.x == 0)
+        publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
+    const element before = look_back<LOOK, REST, element>(words, tile);
+    if (threadIdx.x == 0 && tile > 0)
+        publish(words + tile, word_of(WHOLE_SUM, add(before, whole)));
+    return before;
+}
+
+__device__ inline void scan_block(
+    element (&v)[ITEMS], const element *__restrict__ sums, u64 *__restrict__ words, i64 tile)
 {
     __shared__ element of_warp[WARPS], earlier[WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const element total = scan_warp(v, before);
+    const element total = scan_warp(v);
     if (lane == 0)
         of_warp[warp] = total;
     if constexpr (VARIANT == 4) {
@@ -296,28 +326,16 @@ __device__ inline void scan_block(const element (&v)[ITEMS], element (&before)[l
     __syncthreads();
     if (warp == 0) {
         const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
-        const element whole = __shfl_sync(ALL, sum, 31);
-        element start;
-        if constexpr (VARIANT == 5) {
-            if (lane == 0)
-                publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
-            start = look_back<LOOK, REST, element>(words, tile);
-            if (lane == 0 && tile > 0)
-                publish(words + tile, word_of(WHOLE_SUM, add(start, whole)));
-        } else if constexpr (VARIANT == 4) {
-            start = warp_sum(lane < WARPS ? earlier[lane] : 0);
-        } else {
-            start = sums[tile];
-        }
-        start = add(start, lane_before(sum));
+        const element before = tiles_before(sums, words, tile, __shfl_sync(ALL, sum, 31),
+            VARIANT == 4 && lane < WARPS ? earlier[lane] : 0);
+        const element start = add(before, lane_before(sum));
         if (lane < WARPS)
             of_warp[lane] = start;
     }
     __syncthreads();
-    const element start = of_warp[warp];
 #pragma unroll
-    for (element &row : before)
-        row = add(start, row);
+    for (element &sum : v)
+        sum = add(of_warp[warp], sum);
 }
 
 #endif
@@ -334,22 +352,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     if constexpr (VARIANT == 5)
         tile = take_tile(words);
     const i64 first = tile * TILE;
-    element v[ITEMS], before[layout::ROWS];
+    element v[ITEMS];
     read_tile<LOAD, BLOCK>(v, x + first, N - first, stage);
-    add_up_rows(v);
-#if VARIANT <= 2
-    scan_block(v, before, sums, tile);
-#else
-    scan_block(v, before, sums, words + 1, tile);
-#endif
-#pragma unroll
-    for (int i = ITEMS - 1; i >= 0; i--) {
-        const element start = before[i / layout::WIDTH];
-        if constexpr (MODE == 2)
-            v[i] = add(start, v[i]);
-        else
-            v[i] = i % layout::WIDTH ? add(start, v[i - 1]) : start;
-    }
+    scan_block(v, sums, words + 1, tile);
     write_tile<LOAD, BLOCK>(out + first, v, N - first, stage);
 }
 
