@@ -100,11 +100,11 @@ struct table {
     bool is_loaded;
     char fingerprint[33]; /* of the plugin whose dims it is made for */
     uint64_t generation;  /* up to which changes are in it */
-    size_t dim_count;
+    size_t dim_count, log_count;
     struct texts texts;
     struct row *rows;
     int64_t *dims; /* dim_count for each row */
-    double *logs;  /* their logarithms to base 2 */
+    double *logs;  /* log_count for each row: manifest_shape_logs */
     size_t count, room;
 };
 
@@ -191,10 +191,9 @@ static void make_room(struct table *table)
     if (table->count < table->room)
         return;
     table->room = table->room ? 2 * table->room : 16;
-    size_t cells = table->room * table->dim_count;
     table->rows = xrealloc(table->rows, table->room * sizeof *table->rows);
-    table->dims = xrealloc(table->dims, cells * sizeof *table->dims);
-    table->logs = xrealloc(table->logs, cells * sizeof *table->logs);
+    table->dims = xrealloc(table->dims, table->room * table->dim_count * sizeof *table->dims);
+    table->logs = xrealloc(table->logs, (table->room * table->log_count + 1) * sizeof *table->logs);
 }
 
 static int sm_of(const char *arch)
@@ -229,11 +228,9 @@ static int add_row(const struct best *best, void *context)
         .median_ns = best->median_ns,
         .default_ns = best->default_median_ns,
     };
-    size_t first = table->count++ * table->dim_count;
-    for (size_t i = 0; i < table->dim_count; i++) {
-        table->dims[first + i] = dims[i];
-        table->logs[first + i] = log2((double)dims[i]);
-    }
+    memcpy(&table->dims[table->count * table->dim_count], dims, table->dim_count * sizeof *dims);
+    manifest_shape_logs(filling->manifest, dims, &table->logs[table->count * table->log_count]);
+    table->count++;
     return 0;
 }
 
@@ -243,7 +240,9 @@ static int fill(struct nearest *nearest, struct table *table, const struct plugi
     struct filling filling = {table, plugin->manifest};
     empty_table(table);
     snprintf(table->fingerprint, sizeof table->fingerprint, "%s", plugin->fingerprint);
+    double logs[MANIFEST_MAX_DIMS];
     table->dim_count = plugin->manifest->dim_count;
+    table->log_count = manifest_shape_logs(plugin->manifest, plugin->manifest->shapes[0], logs);
     table->generation = tuning_db_generation(nearest->db);
     if (tuning_db_walk_best(nearest->db, table->kernel, add_row, &filling, err))
         return -1;
@@ -291,11 +290,11 @@ static void changed_finish(struct changed *changed)
 
 static void remove_row(struct table *table, size_t row)
 {
-    size_t last = --table->count, bytes = table->dim_count;
+    size_t last = --table->count, dims = table->dim_count, logs = table->log_count;
     free(table->rows[row].medians);
     table->rows[row] = table->rows[last];
-    memmove(&table->dims[row * bytes], &table->dims[last * bytes], bytes * sizeof *table->dims);
-    memmove(&table->logs[row * bytes], &table->logs[last * bytes], bytes * sizeof *table->logs);
+    memmove(&table->dims[row * dims], &table->dims[last * dims], dims * sizeof *table->dims);
+    memmove(&table->logs[row * logs], &table->logs[last * logs], logs * sizeof *table->logs);
 }
 
 static void remove_rows(
@@ -383,8 +382,7 @@ static void look_init(
         .fingerprint = find_text(texts, question->plugin->fingerprint),
         .sm = sm_of(question->device->arch),
     };
-    for (size_t i = 0; i < table->dim_count; i++)
-        look->logs[i] = log2((double)question->dims[i]);
+    manifest_shape_logs(question->plugin->manifest, question->dims, look->logs);
 }
 
 /* A row of the same problem: what of its shape is a choice is as asked. */
@@ -406,7 +404,7 @@ static double row_distance(const struct look *look, size_t row)
 {
     const struct table *table = look->table;
     return manifest_log_distance(
-        table->dim_count, look->logs, &table->logs[row * table->dim_count]);
+        table->log_count, look->logs, &table->logs[row * table->log_count]);
 }
 
 static bool is_same_model(const struct look *look, const struct row *row)
@@ -629,8 +627,8 @@ static size_t collect_pairs(const struct table *table, const size_t *around, siz
         for (size_t u = 0; u < count; u++) {
             double loss = loss_at(&table->rows[around[t]], table->rows[around[u]].config);
             double distance =
-                manifest_log_distance(table->dim_count, &table->logs[around[t] * table->dim_count],
-                    &table->logs[around[u] * table->dim_count]);
+                manifest_log_distance(table->log_count, &table->logs[around[t] * table->log_count],
+                    &table->logs[around[u] * table->log_count]);
             double unlike = t == u ? INFINITY : fabs(log2(distance / served));
             if (loss >= 0 && unlike <= log2(SIMILAR_FACTOR))
                 pairs[pair_count++] = (struct pair){unlike, loss};

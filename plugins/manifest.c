@@ -430,6 +430,15 @@ json_t *manifest_choice_names(const struct manifest *manifest, const int64_t *di
     return NULL;
 }
 
+size_t manifest_shape_logs(const struct manifest *manifest, const int64_t *dims, double *logs)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < manifest->dim_count; i++)
+        if (manifest->dims[i].value_count == 0)
+            logs[count++] = log2((double)dims[i]);
+    return count;
+}
+
 double manifest_log_distance(size_t count, const double *a, const double *b)
 {
     double sizes = 0, ratios = 0;
@@ -449,11 +458,8 @@ double manifest_shape_distance(
     if (manifest_shape_from_text(manifest, shape, other) ||
         !manifest_same_choices(manifest, dims, other))
         return -1;
-    for (size_t i = 0; i < manifest->dim_count; i++) {
-        a[i] = log2((double)dims[i]);
-        b[i] = log2((double)other[i]);
-    }
-    return manifest_log_distance(manifest->dim_count, a, b);
+    manifest_shape_logs(manifest, dims, a);
+    return manifest_log_distance(manifest_shape_logs(manifest, other, b), a, b);
 }
 
 /* Takes "NAME=VALUE" of this param from *at; the value's text must be its one canonical spelling.

@@ -280,6 +280,9 @@ bool manifest_same_choices(const struct manifest *manifest, const int64_t *a, co
  * reference. */
 json_t *manifest_choice_names(const struct manifest *manifest, const int64_t *dims);
 
+/* The logarithms to base 2 of the dims that are sizes, choices left out, for manifest_log_distance;
+ * how many they are. */
+size_t manifest_shape_logs(const struct manifest *manifest, const int64_t *dims, double *logs);
 /* How far apart two shapes are, in doublings. With x_i the difference of the logarithms to base 2
  * of dim i, and n dims:
  *     sum |x_i|  +  sum over pairs |x_i - x_j| / (n - 1)

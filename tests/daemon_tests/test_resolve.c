@@ -1,5 +1,5 @@
-/* Which configuration is served, and what is said about it: on the shipped kernels, with samples
- * put into the database by hand. */
+/* Which configuration is served, and what is said about it: on a shipped kernel and on one with
+ * choices, with samples put into the database by hand. */
 #include "daemon/resolve.h"
 #include "parts.h"
 #include "plugins/space.h"
@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define CONFIGS 6
 
 static struct plugin *plugin;
+static struct registry *choices_registry; /* of the kernel with choices; NULL: not in use */
 static struct nearest *nearest;
 static char *configs[CONFIGS]; /* canonical texts, valid for every shape here */
 static int runs;
@@ -19,7 +21,7 @@ static uint32_t attached_sms; /* of the device that is asked for; 0: it is not a
 static void find_configs(void)
 {
     struct device_info device;
-    int64_t dims[MANIFEST_MAX_DIMS] = {64, 64}, values[MANIFEST_MAX_PARAMS];
+    int64_t dims[MANIFEST_MAX_DIMS] = {61, 67}, values[MANIFEST_MAX_PARAMS]; /* fits all, if odd */
     assert_int_equal(device_generic("sm_80", &device, NULL), 0);
     struct space *space =
         space_create(plugin->manifest, &device, dims, plugin->manifest->dtypes[0], NULL, NULL);
@@ -49,6 +51,8 @@ static int finish(void **state)
     nearest_destroy(nearest);
     for (size_t i = 0; i < CONFIGS; i++)
         free(configs[i]);
+    registry_destroy(choices_registry);
+    choices_registry = NULL;
     return close_parts(state);
 }
 
@@ -57,6 +61,7 @@ static int finish(void **state)
 /* What most samples here are; changed where a test needs another. */
 struct row {
     const char *kernel, *gpu, *arch, *fingerprint, *config;
+    const char *shape; /* NULL: of m and n */
     int m, n;
     double median_us;
     bool is_unconfirmed, is_default;
@@ -75,13 +80,14 @@ static void store_run(const struct row *rows, size_t count)
         const struct row *row = &rows[i];
         char shape[64];
         double median_ns = 1000 * row->median_us;
-        snprintf(shape, sizeof shape, "M=%d,N=%d", row->m, row->n);
+        if (row->shape == NULL)
+            snprintf(shape, sizeof shape, "M=%d,N=%d", row->m, row->n);
         for (size_t j = 0; j < 3; j++)
             times[j] = (float)median_ns;
         struct sample sample = {
-            .key = {.kernel = row->kernel ? row->kernel : "transpose",
+            .key = {.kernel = row->kernel ? row->kernel : plugin->manifest->name,
                 .fingerprint = row->fingerprint ? row->fingerprint : plugin->fingerprint,
-                .shape = shape,
+                .shape = row->shape ? row->shape : shape,
                 .dtype = plugin->manifest->dtypes[0],
                 .arch = row->arch ? row->arch : "sm_90",
                 .mode = "cold"},
@@ -319,6 +325,107 @@ static void what_is_not_valid_for_the_asked_shape_is_passed_over(void **state)
     expect(ask(64, 64), "nearest", "M=4096,N=4096", "NVIDIA H200");
 }
 
+/* --- choices ---------------------------------------------------------------------------------- */
+
+static void copy_into(const char *folder, const char *name, const char *from)
+{
+    char path[4200];
+    int byte;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *in = from ? fopen(from, "r") : NULL, *out = fopen(path, "w");
+    assert_non_null(out);
+    while (in != NULL && (byte = fgetc(in)) != EOF)
+        fputc(byte, out);
+    if (in != NULL)
+        fclose(in);
+    fclose(out);
+}
+
+/* From here on the kernel is tests/data/manifests/valid/choices. */
+static void use_choices(void)
+{
+    char from[4200], base[256], folder[300];
+    snprintf(base, sizeof base, "%s", path_in("choosing"));
+    snprintf(folder, sizeof folder, "%s/choices", base);
+    assert_int_equal(mkdir(base, 0700) | mkdir(folder, 0700), 0);
+    snprintf(from, sizeof from, "%s/tests/data/manifests/valid/choices/manifest.json",
+        getenv("TUNE_SOURCE_DIR"));
+    copy_into(folder, "choices.json", from);
+    copy_into(folder, "choices.cu", NULL);
+    choices_registry = registry_create((const char *const[]){base, NULL});
+    registry_reload(choices_registry);
+    plugin = registry_find(choices_registry, "choices", NULL);
+    assert_non_null(plugin);
+}
+
+static struct resolved ask_choice(int n, int op, int way)
+{
+    struct question question = {
+        .plugin = plugin, .dims = {n, op, way}, .dtype = "f32", .mode = "cold", .nearest = nearest};
+    struct resolved resolved;
+    struct tune_error err = {0};
+    assert_int_equal(device_generic("sm_90", &question.device, NULL), 0);
+    snprintf(question.device.name, sizeof question.device.name, "NVIDIA H200");
+    if (resolve(parts.db, &question, &resolved, &err))
+        fail_msg("%s", err.text);
+    return resolved;
+}
+
+static void a_record_never_serves_another_choice(void **state)
+{
+    (void)state;
+    use_choices();
+    store((struct row){.shape = "N=1024,OP=2,WAY=3", .config = "BLOCK=64"});
+    expect(ask_choice(1024, 1, 3), "default", "", "");
+    expect(ask_choice(1024, 2, 1), "default", "", "");
+    expect(ask_choice(1024, 2, 3), "exact", "N=1024,OP=2,WAY=3", "NVIDIA H200");
+    expect(ask_choice(1000, 2, 3), "nearest", "N=1024,OP=2,WAY=3", "NVIDIA H200");
+    store((struct row){.shape = "N=4,OP=1,WAY=3", .config = "BLOCK=64"});
+    expect(ask_choice(1024, 1, 3), "nearest", "N=4,OP=1,WAY=3", "NVIDIA H200");
+    expect(ask_choice(1000, 2, 3), "nearest", "N=1024,OP=2,WAY=3", "NVIDIA H200");
+}
+
+/* On whatever is stored: what serves is of the asked choices, and nothing of them is nearer. */
+static void the_nearest_of_the_choices_serves(void **state)
+{
+    (void)state;
+    static const int ops[] = {1, 2, 5}, ways[] = {3, 1};
+    bool is_stored[3][2][24] = {{{false}}};
+    unsigned random = 7;
+    use_choices();
+    for (int round = 0; round < 150; round++) {
+        random = random * 1103515245 + 12345;
+        unsigned bits = random >> 8, op = bits % 3, way = bits / 3 % 2, power = bits / 6 % 24;
+        char shape[64];
+        snprintf(shape, sizeof shape, "N=%d,OP=%d,WAY=%d", 1 << power, ops[op], ways[way]);
+        store((struct row){.shape = shape, .config = bits / 200 % 2 ? "BLOCK=64" : "BLOCK=128"});
+        is_stored[op][way][power] = true;
+        op = bits / 400 % 3, way = bits / 1200 % 2, power = bits / 2400 % 24;
+        int nearest_power = -1;
+        for (int i = 0; i < 24; i++)
+            if (is_stored[op][way][i] &&
+                (nearest_power < 0 || abs(i - (int)power) < abs(nearest_power - (int)power)))
+                nearest_power = i;
+        snprintf(shape, sizeof shape, "N=%d,OP=%d,WAY=%d", 1 << nearest_power, ops[op], ways[way]);
+        struct resolved answer = ask_choice(1 << power, ops[op], ways[way]);
+        if (nearest_power < 0)
+            expect(answer, "default", "", "");
+        else
+            expect(answer, nearest_power == (int)power ? "exact" : "nearest", shape, "NVIDIA H200");
+    }
+}
+
+static void the_loss_of_a_default_is_of_its_own_choice(void **state)
+{
+    (void)state;
+    use_choices();
+    const struct row slow[] = {{.shape = "N=8,OP=2,WAY=3", .config = "BLOCK=64", .median_us = 100},
+        {.shape = "N=8,OP=2,WAY=3", .config = "BLOCK=128", .median_us = 150, .is_default = true}};
+    store_run(slow, 2);
+    store((struct row){.shape = "N=16,OP=2,WAY=3", .config = "TILE=7"}); /* serves nobody */
+    expect_loss(ask_choice(8, 1, 3), -1);
+}
+
 /* --- what is expected of it ------------------------------------------------------------------- */
 
 static void an_exact_answer_loses_what_its_interval_leaves_open(void **state)
@@ -421,6 +528,9 @@ int main(void)
         TEST(emulated_times_say_nothing_about_a_gpu),
         TEST(rows_of_other_kernels_change_nothing),
         TEST(what_is_not_valid_for_the_asked_shape_is_passed_over),
+        TEST(a_record_never_serves_another_choice),
+        TEST(the_nearest_of_the_choices_serves),
+        TEST(the_loss_of_a_default_is_of_its_own_choice),
         TEST(an_exact_answer_loses_what_its_interval_leaves_open),
         TEST(a_neighbour_loses_what_neighbours_have_lost),
         TEST(a_default_loses_what_defaults_have_lost),
