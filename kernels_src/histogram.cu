@@ -121,7 +121,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) histogram(const element *__r
 //
 // As the toolkit's cooperative_groups.h does it, whose headers take four times as long to compile
 // as this file: the driver gives such a grid a workspace, at envreg1:envreg2, whose second word is
-// the barrier. Bit 31 of it flips when the last block has arrived.
+// the barrier. Bit 31 of it flips when the last block has arrived. The last thread asks for it, as
+// the first ones are those that add up counters meanwhile.
 struct grid_barrier {
     u32 before;
 
@@ -137,7 +138,7 @@ struct grid_barrier {
     __device__ inline void arrive()
     {
         __syncthreads();
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == BLOCK - 1) {
             const u32 step = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
             asm volatile("atom.add.release.gpu.u32 %0, [%1], %2;"
                          : "=r"(before)
@@ -148,7 +149,7 @@ struct grid_barrier {
 
     __device__ inline void wait()
     {
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == BLOCK - 1) {
             u32 now;
             do {
                 asm volatile("ld.acquire.gpu.u32 %0, [%1];"
@@ -337,14 +338,28 @@ struct counters {
     u32 steps;
     u32 totals[4]; // of the thread's part of row threadIdx.x / PARTS, as far as added up
 
+    // Of element e: the byte offset of its counter. b + (b << 8) has both parts of it in place, row
+    // * 4 * BLOCK and b % 4.
+    static __device__ inline u32 offset(const u32 *words, int e)
+    {
+        const u32 twice = __byte_perm(words[e / 4], 0, 0x4400 + 0x11 * (e % 4));
+        return (twice & 0xfc03) | threadIdx.x * 4;
+    }
+
+    // Two elements at a time: a load waits for the store before it, as both may be the same
+    // counter.
     template <int COUNT> __device__ inline void count(const u32 *words)
     {
+        u8 *bytes = reinterpret_cast<u8 *>(all);
 #pragma unroll
-        for (int e = 0; e < COUNT; e++) {
-            // b + (b << 8) has both parts of the address in place: row * 4 * BLOCK + b % 4.
-            const u32 twice = __byte_perm(words[e / 4], 0, 0x4400 + 0x11 * (e % 4));
-            reinterpret_cast<u8 *>(all)[(twice & 0xfc03) | threadIdx.x * 4]++;
+        for (int e = 0; e + 1 < COUNT; e += 2) {
+            const u32 first = offset(words, e), second = offset(words, e + 1);
+            const u32 at_first = bytes[first], at_second = bytes[second];
+            bytes[first] = at_first + 1;
+            bytes[second] = at_second + (first == second ? 2 : 1);
         }
+        if constexpr (COUNT % 2 == 1)
+            bytes[offset(words, COUNT - 1)]++;
     }
 
     __device__ inline void start(uint4 *memory, i64)
