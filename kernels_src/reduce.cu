@@ -106,28 +106,27 @@ static_assert(
 static_assert(WALK == 0 ? BLOCK * BLOCKS_PER_SM <= 8192 : BLOCK * BLOCKS_PER_SM >= 2048,
     "the strided walk is for grids of up to 8192 threads per multiprocessor, parts of x for those "
     "of 2048 or more");
-static_assert(MIN_BLOCKS == 1 || (MIN_BLOCKS * BLOCK == 2048 && BLOCK * BLOCKS_PER_SM >= 2048 &&
-                                     ITEMS * sizeof(element) <= 64),
+static_assert(
+    MIN_BLOCKS == 1 || (MIN_BLOCKS * BLOCK == 2048 && BLOCK * BLOCKS_PER_SM >= 2048 && ITEMS <= 16),
     "MIN_BLOCKS is 1, or asks for all 2048 threads of a multiprocessor, with 32 registers each: "
-    "where the grid has as many and a step reads at most 64 bytes");
+    "where the grid has as many and ITEMS is at most 16");
 static_assert(
     VARIANT != 5 || (BLOCK * BLOCKS_PER_SM <= 2048 && BLOCKS_PER_SM <= 16 && MIN_BLOCKS == 1),
     "all blocks of a cooperative launch are resident: at most 2048 threads and 16 blocks per "
     "multiprocessor; MIN_BLOCKS is BLOCKS_PER_SM then and stays 1");
-static_assert(VARIANT != 5 || BLOCK * BLOCKS_PER_SM * (ITEMS * sizeof(element) / 4 + 16) <= 65536,
+static_assert(VARIANT != 5 || BLOCK * BLOCKS_PER_SM * (ITEMS + 16) <= 65536,
     "the elements of all resident threads must fit the registers");
 
-// The result of no elements: what combines to the other one.
-__device__ inline value neutral()
-{
+// A word of elements that add nothing: what combines to the other one.
 #if OP == 1
-    return 0;
+constexpr u32 NEUTRAL = 0;
+#elif TUNE_DTYPE_F16
+constexpr u32 NEUTRAL = OP == 2 ? 0xfc00fc00u : 0x7c007c00u;
 #elif TUNE_DTYPE_I32
-    return OP == 2 ? (int)0x80000000u : 0x7fffffff;
+constexpr u32 NEUTRAL = OP == 2 ? 0x80000000u : 0x7fffffffu;
 #else
-    return __uint_as_float(OP == 2 ? 0xff800000u : 0x7f800000u);
+constexpr u32 NEUTRAL = OP == 2 ? 0xff800000u : 0x7f800000u;
 #endif
-}
 
 // An element by its bits.
 __device__ inline value value_of(u32 bits)
@@ -139,6 +138,11 @@ __device__ inline value value_of(u32 bits)
 #else
     return __uint_as_float(bits);
 #endif
+}
+
+__device__ inline value neutral()
+{
+    return value_of(NEUTRAL);
 }
 
 #if TUNE_REFERENCE
@@ -468,16 +472,23 @@ __device__ inline void spread(u32 (&out)[4], uint4 w)
 
 constexpr int TILE = BLOCK * ITEMS; // elements of a block's step
 
-// The thread's elements of the tile that begins at x[at]: all loads first, so that they are on
-// their way together.
-__device__ inline void read(partial (&v)[ITEMS], const element *x, i64 at)
+// The thread's elements of the tile that begins at `from`: all loads first, so that they are on
+// their way together. Of a tile that IS_WHOLE is not, `left` elements are there, a multiple of VEC.
+template <bool IS_WHOLE>
+__device__ inline void read(partial (&v)[ITEMS], const element *from, int left)
 {
+    typedef word<ACCESS>::type access;
     u32 raw[ITEMS / VEC][WORDS];
-    const element *from = x + at + threadIdx.x * VEC;
 #pragma unroll
-    for (int i = 0; i < ITEMS / VEC; i++)
-        spread(
-            raw[i], fetch(reinterpret_cast<const word<ACCESS>::type *>(from + i * (BLOCK * VEC))));
+    for (int i = 0; i < ITEMS / VEC; i++) {
+        const int index = (i * BLOCK + threadIdx.x) * VEC;
+        if (IS_WHOLE || index < left)
+            spread(raw[i], fetch(reinterpret_cast<const access *>(from + index)));
+        else
+#pragma unroll
+            for (u32 &nothing : raw[i])
+                nothing = NEUTRAL;
+    }
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         const int byte = i % VEC * (int)sizeof(element);
@@ -485,41 +496,32 @@ __device__ inline void read(partial (&v)[ITEMS], const element *x, i64 at)
     }
 }
 
-// The same of the last tile, of which only `left` elements are there.
-__device__ inline void read_tail(partial (&v)[ITEMS], const element *x, i64 at, i64 left)
-{
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        const int index = i * BLOCK + threadIdx.x;
-        v[i] = partial_of(neutral());
-        if (index < left)
-            v[i] = partial_of(value_of(
-                fetch(reinterpret_cast<const word<sizeof(element)>::type *>(x + at + index))));
-    }
-}
-
 // Of the thread's share of x[0..N): the block's part are `part` tiles, and one more in the first
-// `longer` blocks.
+// `longer` blocks. Block 0 also takes the N % VEC elements after the last whole access.
 __device__ inline partial walk(const element *x, i64 N, i64 part, i64 longer)
 {
-    const i64 block = blockIdx.x;
-    i64 tile = block, end = ceildiv(N, TILE), step = gridDim.x;
+    const i64 block = blockIdx.x, whole = N / VEC * VEC;
+    i64 tile = block, end = ceildiv(whole, TILE), step = gridDim.x;
     if constexpr (WALK == 1) {
         tile = block * part + least(block, longer);
         end = tile + part + (block < longer);
         step = 1;
     }
+    u32 rest = NEUTRAL;
+    if (block == 0 && threadIdx.x < N - whole)
+        rest =
+            fetch(reinterpret_cast<const word<sizeof(element)>::type *>(x + whole + threadIdx.x));
     running all;
     for (; tile < end; tile += step) {
         partial v[ITEMS];
         const i64 at = tile * TILE;
-        if (N - at >= TILE)
-            read(v, x, at);
+        if (at + TILE <= whole)
+            read<true>(v, x + at, TILE);
         else
-            read_tail(v, x, at, N - at);
+            read<false>(v, x + at, (int)(whole - at));
         all.take(combine_all<ITEMS>(v));
     }
-    return all.result();
+    return combine(all.result(), partial_of(value_of(rest)));
 }
 
 // Of a warp, in lane 0.
@@ -531,12 +533,11 @@ __device__ inline partial warp_combine(partial p)
     return p;
 }
 
-// Of the block, in thread 0.
+// Of the block, in thread 0. Between two calls there must be a barrier.
 __device__ inline partial block_combine(partial p)
 {
     __shared__ partial at[BLOCK];
     const int t = threadIdx.x;
-    __syncthreads(); // what an earlier call left has been read
     if constexpr (VARIANT >= 2) {
         p = warp_combine(p);
         if (t % 32 == 0)
