@@ -7,14 +7,15 @@
 //   Where PACK is not 1 a thread transposes PACK x VEC elements in its registers, so that an access
 //   to shared memory moves PACK elements too.
 // VARIANT 2 (shifted): the same for rows that are not whole vectors. Rows of `in` are read by
-//   aligned vectors from the last one that begins at or before the tile. Each row of `out` has its
-//   own window, moved to the left until it begins at a sector of 32 bytes; the tile has as many
-//   rows more as windows can move. So every access but those at the ends of rows is an aligned
-//   vector, and no sector is written by two blocks.
+//   aligned vectors from the last one that begins at or before the tile, one more than the tile is
+//   wide. Each row of `out` has its own window, moved to the left until it begins at a sector of 32
+//   bytes; the tile has as many rows more as windows can move. So every access but those at the
+//   ends of rows is an aligned vector, and no sector is written by two blocks.
 //
-// The staged tile is read across its rows. With LAYOUT 0 (none) the lanes then hit few banks;
-// 1 (pad) makes the row length odd; 2 (xor) permutes the columns of each row, costs no memory and
-// is free of conflicts both ways, also where lanes are VEC columns or rows apart.
+// The staged tile is read across its rows. With LAYOUT 0 (none) the lanes then hit few banks.
+// 1 (pad) makes the row length odd, and lets lanes that are VEC columns or rows apart lie side by
+// side; offsets stay constants. 2 (xor) permutes the columns of each row: no memory, but arithmetic
+// for each word.
 //
 // Blocks are numbered along x only, since grid y and z end at 65,535; ORDER says which tile a block
 // gets. `in` and `out` must be aligned to 32 bytes. Every variant is a copy of bits: NaN payloads
@@ -40,7 +41,7 @@
 #define PACK 1 // elements per access to shared memory
 #endif
 #ifndef LAYOUT
-#define LAYOUT 2 // 0 none, 1 pad, 2 xor
+#define LAYOUT 1 // 0 none, 1 pad, 2 xor
 #endif
 #ifndef ORDER
 #define ORDER 1 // 0 columns, 1 rows, 2 diagonal; else bands of so many rows of tiles
@@ -75,11 +76,13 @@ static_assert(THREADS >= 64 && THREADS <= 1024,
 static_assert(PACK == 1 || (VARIANT == 1 && PACK == VEC),
     "registers hold squares: PACK is 1, or VEC in the tiled variant");
 static_assert(ROWS % PACK == 0, "a thread's rows are a whole number of squares of PACK rows");
-static_assert(LAYOUT == 2 || VARIANT == 0 ||
-                  (VARIANT == 1 && PACK == 1 && ORDER == 1 && STREAM == 0 && MIN_BLOCKS == 1),
-    "the layouts none and pad stand for comparison only: tiled, PACK 1, ORDER rows, STREAM none, "
+static_assert(
+    LAYOUT == 1 || VARIANT == 0 || (VARIANT == 1 && ORDER == 1 && STREAM == 0 && MIN_BLOCKS == 1),
+    "the layouts none and xor stand for comparison only: tiled, ORDER rows, STREAM none, "
     "MIN_BLOCKS 1");
-static_assert(VARIANT != 2 || VEC > 1, "only vectors need to be shifted: VEC is more than 1");
+static_assert(VARIANT != 2 || TILE_M / ROWS % VEC == 0,
+    "rows of a thread are shifted alike: TILE_M / ROWS "
+    "is a multiple of VEC in the shifted variant");
 static_assert(MIN_BLOCKS == 1 || (MIN_BLOCKS * THREADS >= 1024 && MIN_BLOCKS * THREADS <= 2048 &&
                                      MIN_BLOCKS * THREADS * (ROWS * VEC * SIZE / 4 + 24) <= 65536),
     "MIN_BLOCKS blocks have 1024 to 2048 threads and registers for their elements, or it is 1");
@@ -105,32 +108,49 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // The tile in shared memory: words of PACK elements of a column, PACK rows of the tile each.
 typedef vector<element, PACK> packed;
+constexpr int SECTOR = 32 / SIZE;     // elements by which VARIANT 2 aligns its windows
 constexpr int LANES_N = TILE_N / VEC; // threads along a row of the tile when it is read
 constexpr int LANES_M = TILE_M / VEC; // threads along a column of the tile when it is written
+constexpr int STEP_M = TILE_M / ROWS; // distance of a thread's rows of words
+constexpr int STEP_N = TILE_N / ROWS; // distance of a thread's rows of `out`
 constexpr int WORDS = VEC / PACK;     // that make a vector of `out`
-constexpr int SLOTS = 128 / (int)sizeof(packed); // words that lie in different banks
-constexpr int PITCH = TILE_N + (LAYOUT == 1);    // words from a row to the next
-constexpr int STEP_N = TILE_N / ROWS;            // distance of a thread's rows of `out`
+constexpr int HEIGHT = VARIANT == 2 ? TILE_M + SECTOR : TILE_M / PACK; // rows of words
+constexpr int WIDTH = VARIANT == 2 ? TILE_N + VEC : TILE_N;            // words of a row
+constexpr int UNIT = sizeof(packed) < 4 ? 4 / sizeof(packed) : 1;      // words of a bank
+constexpr int PITCH = // words from a row to the next
+    LAYOUT == 1 ? (WIDTH + UNIT - 1) / UNIT / 2 * 2 * UNIT + UNIT : WIDTH;
 
-// Low bits for index v that differ among SLOTS indices that are STRIDE apart: the bits above those
-// of a slot take the places of the bits that are the same for all.
-template <int STRIDE> __device__ inline int spread(int v)
+// Of COUNT indices, those that are STRIDE apart side by side. `step` is a constant and `v` is not.
+template <int STRIDE, int COUNT> __device__ inline unsigned gathered(unsigned v, unsigned step)
 {
-    int slot = v;
+    if (step % STRIDE == 0)
+        return v % STRIDE * (COUNT / STRIDE) + v / STRIDE + step / STRIDE;
+    return (v + step) % STRIDE * (COUNT / STRIDE) + (v + step) / STRIDE;
+}
+
+// Low bits for index v that differ among indices that are STRIDE apart: the bits above those
+// of a slot take the places of the bits that are the same for all.
+template <int STRIDE> __device__ inline unsigned spread(unsigned v)
+{
+    constexpr unsigned SLOTS = 128 / sizeof(packed); // words that lie in different banks
+    unsigned slot = v;
 #pragma unroll
-    for (int from = SLOTS, to = STRIDE / 2; to > 0; from *= 2, to /= 2)
+    for (unsigned from = SLOTS, to = STRIDE / 2; to > 0; from *= 2, to /= 2)
         slot ^= v / from % 2 * to;
     return slot % (SLOTS < TILE_N ? SLOTS : TILE_N);
 }
 
-// Where the word of row and column lies. Lanes that write together are VEC columns apart, lanes
-// that read together WORDS rows.
-__device__ inline int staged(int row, int col)
+// Where the word of row + down and col + right lies. Lanes that write together are VEC columns
+// apart, lanes that read together WORDS rows.
+__device__ inline unsigned staged(unsigned row, unsigned down, unsigned col, unsigned right)
 {
-    if constexpr (LAYOUT != 2)
-        return row * PITCH + col;
-    const int low = spread<1>(col) ^ spread<VEC>(col) ^ spread<WORDS>(row);
-    return row * PITCH + (col ^ low);
+    if constexpr (LAYOUT == 1)
+        return gathered<WORDS, HEIGHT>(row, down) * PITCH + gathered<VEC, WIDTH>(col, right);
+    row += down;
+    col += right;
+    if constexpr (LAYOUT == 2)
+        return row * PITCH + (col ^ spread<1>(col) ^ spread<VEC>(col) ^ spread<WORDS>(row));
+    return row * PITCH + col;
 }
 
 // Which tile the block has. The numbers of blocks fit 31 bits, as the grid does.
@@ -156,67 +176,74 @@ __device__ inline void tile_of_block(unsigned &m, unsigned &n, unsigned tiles_m,
 
 #if VARIANT == 1
 
-constexpr int STEP_M = TILE_M / ROWS; // distance of a thread's squares, in PACK rows
-
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     transpose(const element *__restrict__ in, // [M][N]
         element *__restrict__ out,            // [N][M]
         i64 M, i64 N)
 {
-    extern __shared__ uint4 memory[]; // [TILE_M / PACK][PITCH] words
+    extern __shared__ uint4 memory[]; // [HEIGHT][PITCH] words
     auto *tile = reinterpret_cast<packed::word_type *>(memory);
     unsigned tile_m, tile_n;
     tile_of_block(tile_m, tile_n, (unsigned)ceildiv(M, TILE_M), (unsigned)ceildiv(N, TILE_N));
     const i64 m0 = (i64)tile_m * TILE_M, n0 = (i64)tile_n * TILE_N;
-    const int rows = (int)least(M - m0, TILE_M), cols = (int)least(N - n0, TILE_N);
+    const unsigned rows = (unsigned)least(M - m0, TILE_M), cols = (unsigned)least(N - n0, TILE_N);
+    vector<element, VEC> v[ROWS]; // all loads are issued before the first is used
 
-    {
-        const int x = threadIdx.x % LANES_N * VEC, y = threadIdx.x / LANES_N;
-        vector<element, VEC> v[ROWS]; // all loads are issued before the first is used
+    unsigned x = threadIdx.x % LANES_N * VEC, y = threadIdx.x / LANES_N;
+    const element *from = in + (m0 + y * PACK) * N + n0 + x;
+    const i64 next_square = (STEP_M * PACK - PACK + 1) * N;
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            const int row = (y + i / PACK * STEP_M) * PACK + i % PACK;
-            if (row < rows && x < cols)
-                load(v[i], in + (m0 + row) * N + n0 + x);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i += PACK)
-#pragma unroll
-            for (int j = 0; j < VEC; j++) {
-                packed column;
-#pragma unroll
-                for (int p = 0; p < PACK; p++)
-                    column.at[p] = v[i + p].at[j];
-                tile[staged(y + i / PACK * STEP_M, x + j)] = column.word;
-            }
+    for (int i = 0; i < ROWS; i++) {
+        if (y * PACK + i / PACK * STEP_M * PACK + i % PACK < rows && x < cols)
+            load(v[i], from);
+        from += i % PACK == PACK - 1 ? next_square : N;
     }
+#pragma unroll
+    for (int i = 0; i < ROWS; i += PACK)
+#pragma unroll
+        for (int j = 0; j < VEC; j++) {
+            packed column;
+#pragma unroll
+            for (int p = 0; p < PACK; p++)
+                column.at[p] = v[i + p].at[j];
+            tile[staged(y, i / PACK * STEP_M, x, j)] = column.word;
+        }
     __syncthreads();
-    const int x = threadIdx.x % LANES_M, y = threadIdx.x / LANES_M;
-    vector<element, VEC> v[ROWS];
+    x = threadIdx.x % LANES_M, y = threadIdx.x / LANES_M;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
         for (int k = 0; k < WORDS; k++) {
             packed column;
-            column.word = tile[staged(x * WORDS + k, y + i * STEP_N)];
+            column.word = tile[staged(x * WORDS, k, y, i * STEP_N)];
 #pragma unroll
             for (int p = 0; p < PACK; p++)
                 v[i].at[k * PACK + p] = column.at[p];
         }
+    element *to = out + (n0 + y) * M + m0 + x * VEC;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        const int col = y + i * STEP_N;
-        if (col < cols && x * VEC < rows)
-            store(out + (n0 + col) * M + m0 + x * VEC, v[i]);
+        if (y + i * STEP_N < cols && x * VEC < rows)
+            store(to, v[i]);
+        to += STEP_N * M;
     }
 }
 
 #else
 
-constexpr int SECTOR = 32 / SIZE;           // elements by which windows of `out` are aligned
-constexpr int HEIGHT = TILE_M + SECTOR - 1; // rows that the windows of a tile reach
-constexpr int CHUNKS = LANES_N + 1;         // vectors that cover a row of the tile
-constexpr int LOADS = (HEIGHT * CHUNKS + THREADS - 1) / THREADS; // vectors that a thread reads
+constexpr int LOADS = (HEIGHT + STEP_M - 1) / STEP_M; // rows of `in` that a thread reads
+
+// An aligned vector of `in`. The array may end within the last one.
+__device__ inline void load_aligned(
+    vector<element, VEC> &v, const element *__restrict__ from, const element *__restrict__ end)
+{
+    if (from + VEC <= end)
+        load(v, from);
+    else
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            v.at[j] = from + j < end ? from[j] : 0;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     transpose(const element *__restrict__ in, // [M][N]
@@ -229,58 +256,68 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     tile_of_block(
         tile_m, tile_n, (unsigned)ceildiv(M + SECTOR - 1, TILE_M), (unsigned)ceildiv(N, TILE_N));
     const i64 m0 = (i64)tile_m * TILE_M, n0 = (i64)tile_n * TILE_N;
-    const i64 top = m0 - (SECTOR - 1); // row of `in` that is row 0 of the tile; may be negative
     const int cols = (int)least(N - n0, TILE_N);
 
+    // Row r of the tile is row m0 - SECTOR + r of in. Its first vector begins `shift` elements
+    // before column n0, so column c is element c + shift.
     {
+        const int first = m0 == 0 ? SECTOR : 1, last = (int)least(M - m0 + SECTOR, HEIGHT);
+        const int x = threadIdx.x % LANES_N * VEC, y = threadIdx.x / LANES_N;
+        const element *end = in + M * N;
+        const int shift = y * (int)(N % VEC) % VEC;
+        const element *from = in + (m0 - SECTOR + y) * N + n0 + x - shift;
         vector<element, VEC> v[LOADS]; // all loads are issued before the first is used
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
-            const int chunk = i * THREADS + threadIdx.x, row = chunk / CHUNKS;
-            const i64 begin = (top + row) * N + n0; // of the row in the tile
-            const i64 at = (begin & -VEC) + chunk % CHUNKS * VEC;
-            if (row >= HEIGHT || top + row < 0 || top + row >= M || at >= begin + cols)
-                continue;
-            if (at + VEC <= M * N)
-                load(v[i], in + at);
-            else
+            const int row = y + i * STEP_M;
+            if (row >= first && row < last && x - shift < cols)
+                load_aligned(v[i], from, end);
+            from += STEP_M * N;
+        }
+        // The vector that lies partly right of the tile, one for each row.
+        constexpr int ENDS = VEC > 1 ? (HEIGHT + THREADS - 1) / THREADS : 0;
+#pragma unroll
+        for (int i = 0; i < ENDS; i++) {
+            const int row = threadIdx.x + i * THREADS, row_shift = row * (int)(N % VEC) % VEC;
+            vector<element, VEC> w;
+            if (row >= first && row < last && TILE_N - row_shift < cols) {
+                load_aligned(w, in + (m0 - SECTOR + row) * N + n0 + TILE_N - row_shift, end);
 #pragma unroll
                 for (int j = 0; j < VEC; j++)
-                    v[i].at[j] = in[least(at + j, M * N - 1)];
-        }
-#pragma unroll
-        for (int i = 0; i < LOADS; i++) {
-            const int chunk = i * THREADS + threadIdx.x, row = chunk / CHUNKS;
-            const int shift = (int)((top + row) * N + n0) & (VEC - 1);
-#pragma unroll
-            for (int j = 0; j < VEC; j++) {
-                const int col = chunk % CHUNKS * VEC + j - shift;
-                if (row < HEIGHT && col >= 0 && col < TILE_N)
-                    tile[staged(row, col)] = v[i].at[j];
+                    tile[staged(row, 0, TILE_N, j)] = w.at[j];
             }
         }
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                if (HEIGHT % STEP_M == 0 || y + i * STEP_M < HEIGHT)
+                    tile[staged(y, i * STEP_M, x, j)] = v[i].at[j];
     }
     __syncthreads();
+    // Row n of out has the window that begins `shift` elements before column m0.
+    const int first = m0 == 0 ? 0 : -SECTOR, last = (int)least(M - m0, TILE_M);
     const int x = threadIdx.x % LANES_M * VEC, y = threadIdx.x / LANES_M;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         const int col = y + i * STEP_N;
-        const i64 row_of_out = (n0 + col) * M;
-        const int shift = (int)(row_of_out + m0) & (SECTOR - 1);
-        const i64 m = m0 - shift + x;
+        const int shift = (int)((unsigned)((n0 + col) * M) % SECTOR);
+        element *to = out + (n0 + col) * M + m0 - shift + x;
         vector<element, VEC> v;
 #pragma unroll
-        for (int j = 0; j < VEC; j++)
-            v.at[j] = tile[staged(SECTOR - 1 - shift + x + j, col)];
+        for (int j = 0; j < VEC; j++) {
+            const unsigned down = SECTOR - shift + j; // row, but for x
+            v.at[j] = tile[staged(x + down, 0, col + down * (unsigned)N % VEC, 0)];
+        }
         if (col >= cols)
             continue;
-        if (m >= 0 && m + VEC <= M)
-            store(out + row_of_out + m, v);
+        if (x - shift >= first && x - shift + VEC <= last)
+            store(to, v);
         else
 #pragma unroll
             for (int j = 0; j < VEC; j++)
-                if (m + j >= 0 && m + j < M)
-                    out[row_of_out + m + j] = v.at[j];
+                if (x - shift + j >= first && x - shift + j < last)
+                    to[j] = v.at[j];
     }
 }
 
