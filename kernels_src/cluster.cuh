@@ -71,45 +71,7 @@ __device__ inline unsigned cluster_address(const void *own, unsigned rank)
 
 #endif
 
-// What block `rank` has in its shared memory where `own` is in this block's.
-__device__ inline float cluster_load(const float *own, unsigned rank)
-{
-#ifdef TUNE_EMULATOR
-    return *static_cast<const float *>(tune_cluster_address(own, rank));
-#else
-    float value;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];"
-                 : "=f"(value)
-                 : "r"(cluster_address(own, rank))
-                 : "memory");
-    return value;
-#endif
-}
-
-__device__ inline float2 cluster_load(const float2 *own, unsigned rank)
-{
-#ifdef TUNE_EMULATOR
-    return *static_cast<const float2 *>(tune_cluster_address(own, rank));
-#else
-    float2 value;
-    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(value.x), "=f"(value.y)
-                 : "r"(cluster_address(own, rank))
-                 : "memory");
-    return value;
-#endif
-}
-
-__device__ inline void cluster_store(float *own, unsigned rank, float value)
-{
-#ifdef TUNE_EMULATOR
-    *static_cast<float *>(tune_cluster_address(own, rank)) = value;
-#else
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(cluster_address(own, rank)), "f"(value)
-                 : "memory");
-#endif
-}
-
+// Writes what block `rank` has in its shared memory where `own` is in this block's.
 __device__ inline void cluster_store(float2 *own, unsigned rank, float2 value)
 {
 #ifdef TUNE_EMULATOR
@@ -118,5 +80,17 @@ __device__ inline void cluster_store(float2 *own, unsigned rank, float2 value)
     asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(cluster_address(own, rank)),
                  "f"(value.x), "f"(value.y)
                  : "memory");
+#endif
+}
+
+__device__ inline void cluster_store(float4 *own, unsigned rank, float4 value)
+{
+#ifdef TUNE_EMULATOR
+    *static_cast<float4 *>(tune_cluster_address(own, rank)) = value;
+#else
+    asm volatile(
+        "st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(cluster_address(own, rank)),
+        "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+        : "memory");
 #endif
 }

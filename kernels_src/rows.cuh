@@ -58,24 +58,23 @@ __device__ inline part part_of(i64 row, int number, i64 N)
     return {row * N - lead, from, from < lead ? lead : from, end, lead};
 }
 
-// Of a step of THREADS * ITEMS places, from `place` on: where elements begin and end within it.
+// A thread's share of a step of THREADS * ITEMS places, from the place `from` on: access i / VEC is
+// i * THREADS places after the first one. Elements begin and end that many places after it.
 struct step {
+    i64 place; // of the thread's first access, in the row
+    i64 at;    // and in the matrix
     int begin, end;
 
-    __device__ inline step(const part &part, i64 place)
+    __device__ inline step(const part &part, i64 from, int thread)
     {
-        const i64 last = part.end - place;
-        begin = TAIL && part.begin > place ? (int)(part.begin - place) : 0;
-        end = (int)least(last, THREADS * ITEMS);
+        const int first = thread * VEC;
+        place = from + first;
+        at = part.offset + place;
+        begin = (TAIL && part.begin > from ? (int)(part.begin - from) : 0) - first;
+        end = (int)least(part.end - from, THREADS * ITEMS) - first;
     }
 
-    // The place of a thread's access number i / VEC.
-    static __device__ inline int place(int thread, int i)
-    {
-        return i * THREADS + thread * VEC;
-    }
-
-    // Whether the access at that place has nothing but elements.
+    // Whether the access that many places after the first one has nothing but elements.
     __device__ inline bool is_whole(int place) const
     {
         return TAIL ? place >= begin && place + VEC <= end : place < end;
@@ -87,45 +86,42 @@ struct step {
     }
 };
 
-// v[] = the thread's elements of the step at `from`, `nothing` where there is none. All whole
-// accesses are on their way before the first is looked at. They say that the words are not wanted
-// again, if STREAM and `is_last`.
-__device__ inline void read(float (&v)[ITEMS], const element *__restrict__ from, step step,
-    int thread, float nothing, bool is_last)
+// v[] = the thread's elements of the step, the first access at `from`, `nothing` where there is no
+// element. All whole accesses are on their way before the first is looked at. They say that the
+// words are not wanted again, if STREAM and `is_last`.
+__device__ inline void read(float (&v)[ITEMS], const element *__restrict__ from, const step &step,
+    float nothing, bool is_last)
 {
     access_word words[ITEMS / VEC];
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC) {
-        const int place = step.place(thread, i);
-        const access_word *at = reinterpret_cast<const access_word *>(from + place);
-        if (step.is_whole(place))
+        const access_word *at = reinterpret_cast<const access_word *>(from + i * THREADS);
+        if (step.is_whole(i * THREADS))
             words[i / VEC] = STREAM && is_last ? __ldcs(at) : *at;
     }
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC) {
-        const int place = step.place(thread, i);
         float(&some)[VEC] = reinterpret_cast<float(&)[VEC]>(v[i]);
-        if (step.is_whole(place))
+        if (step.is_whole(i * THREADS))
             load(some, reinterpret_cast<const element *>(&words[i / VEC]));
         else
 #pragma unroll
             for (int j = 0; j < VEC; j++)
-                some[j] = TAIL && step.has(place + j) ? value_of(from + place + j) : nothing;
+                some[j] =
+                    TAIL && step.has(i * THREADS + j) ? value_of(from + i * THREADS + j) : nothing;
     }
 }
 
 // The same in the other direction. Nobody here reads again what was written.
-__device__ inline void write(
-    element *__restrict__ to, const float (&v)[ITEMS], step step, int thread)
+__device__ inline void write(element *__restrict__ to, const float (&v)[ITEMS], const step &step)
 {
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC) {
-        const int place = step.place(thread, i);
         const float(&some)[VEC] = reinterpret_cast<const float(&)[VEC]>(v[i]);
         access_word word;
-        if (step.is_whole(place)) {
+        if (step.is_whole(i * THREADS)) {
             store(reinterpret_cast<element *>(&word), some);
-            access_word *at = reinterpret_cast<access_word *>(to + place);
+            access_word *at = reinterpret_cast<access_word *>(to + i * THREADS);
             if (STREAM)
                 __stcs(at, word);
             else
@@ -133,28 +129,28 @@ __device__ inline void write(
         } else if (TAIL) {
 #pragma unroll
             for (int j = 0; j < VEC; j++)
-                if (step.has(place + j))
-                    store(to + place + j, reinterpret_cast<const float(&)[1]>(some[j]));
+                if (step.has(i * THREADS + j))
+                    store(to + i * THREADS + j, reinterpret_cast<const float(&)[1]>(some[j]));
         }
     }
 }
 
 // Of a row that a block keeps in shared memory, in whole accesses: what stands beside the row's
 // ends is kept with it. A thread recalls what it kept itself.
-__device__ inline void keep(element *row, const float (&v)[ITEMS], step step, int thread)
+__device__ inline void keep(element *row, const float (&v)[ITEMS], const step &step)
 {
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC)
-        if (step.place(thread, i) < step.end)
-            store(row + step.place(thread, i), reinterpret_cast<const float(&)[VEC]>(v[i]));
+        if (i * THREADS < step.end)
+            store(row + i * THREADS, reinterpret_cast<const float(&)[VEC]>(v[i]));
 }
 
-__device__ inline void recall(float (&v)[ITEMS], const element *row, step step, int thread)
+__device__ inline void recall(float (&v)[ITEMS], const element *row, const step &step)
 {
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC)
-        if (step.place(thread, i) < step.end)
-            load(reinterpret_cast<float(&)[VEC]>(v[i]), row + step.place(thread, i));
+        if (i * THREADS < step.end)
+            load(reinterpret_cast<float(&)[VEC]>(v[i]), row + i * THREADS);
 }
 
 #endif

@@ -242,9 +242,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     part part = part_of(row, blockIdx.x % SPLIT, N);
     if (row >= M)
         part.end = part.from; // nobody leaves: shuffles and barriers want all threads
-    const step step(part, part.from);
+    const step step(part, part.from, thread);
     float v[ITEMS];
-    read(v, x + part.offset + part.from, step, thread, minus_infinity(), true);
+    read(v, x + step.at, step, minus_infinity(), true);
     stats mine = {largest(minus_infinity(), v), 0.0f};
     const float base = base_of(mine.max);
 #pragma unroll
@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 #pragma unroll
     for (float &e : v)
         e *= factor;
-    write(y + part.offset + part.from, v, step, thread);
+    write(y + step.at, v, step);
 }
 
 #else
@@ -266,15 +266,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 constexpr int STEP = THREADS * ITEMS; // places of a row per turn of the loops
 
 // Of the thread's elements of a part; keeps them in `kept` unless it is NULL.
-__device__ inline stats walk(const element *row, const part &part, element *kept)
+__device__ inline stats walk(const element *x, const part &part, element *kept)
 {
     stats s = {minus_infinity(), 0.0f};
     for (i64 place = part.from; place < part.end; place += STEP) {
-        const step step(part, place);
+        const step step(part, place, threadIdx.x);
         float v[ITEMS];
-        read(v, row + place, step, threadIdx.x, minus_infinity(), kept != nullptr);
+        read(v, x + step.at, step, minus_infinity(), kept != nullptr);
         if (kept)
-            keep(kept + place, v, step, threadIdx.x);
+            keep(kept + step.place, v, step);
         const float max = largest(s.max, v), base = base_of(max);
         s.sum *= __expf(s.max - base);
         s.max = max;
@@ -293,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         i64 N)
 {
     const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
-    const stats s = row_combine(walk(x + part.offset, part, nullptr));
+    const stats s = row_combine(walk(x, part, nullptr));
     if (threadIdx.x == 0)
         parts[blockIdx.x] = {s.max, s.sum};
 }
@@ -313,20 +313,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if constexpr (VARIANT == 4)
         s = pairs_combine<SPLIT>(parts + (i64)blockIdx.x / SPLIT * SPLIT);
     else
-        s = row_combine(walk(x + part.offset, part, kept));
+        s = row_combine(walk(x, part, kept));
     const float scale = 1.0f / s.sum;
     for (i64 place = part.from + (part.end - part.from - 1) / STEP * STEP; place >= part.from;
          place -= STEP) {
-        const step step(part, place);
+        const step step(part, place, threadIdx.x);
         float v[ITEMS];
         if constexpr (VARIANT == 2)
-            recall(v, kept + place, step, threadIdx.x);
+            recall(v, kept + step.place, step);
         else
-            read(v, x + part.offset + place, step, threadIdx.x, 0.0f, true);
+            read(v, x + step.at, step, 0.0f, true);
 #pragma unroll
         for (float &e : v)
             e = __expf(e - s.max) * scale;
-        write(y + part.offset + place, v, step, threadIdx.x);
+        write(y + step.at, v, step);
     }
 }
 

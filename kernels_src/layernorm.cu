@@ -1,0 +1,367 @@
+// y[M][N] = layer norm of each row of x[M][N]: (x - mean) / sqrt(variance + eps) * weight + bias,
+// with the mean and the variance (sum of squares by N) of the row, weight[N] and bias[N];
+// row-major; f32, f16 or bf16. Arithmetic is in f32 whatever the type, rounded once when y is
+// written.
+//
+// THREADS threads share a row. Each works out count, mean and sum of squared differences from the
+// mean of what it holds, in two passes over its registers; such triples are then combined pairwise
+// (Chan), so that no large squares cancel: by shuffles within a warp, then through shared memory.
+// VARIANT 0 (naive): one thread per row, three loops over it. Readable, and the slowest.
+// VARIANT 1 (registers): a row is read once and kept in registers, ITEMS elements per thread; for
+//   rows of up to THREADS * ITEMS elements. ROWS rows share a block.
+// VARIANT 2 (shared): a block per row, which is read once and kept in shared memory.
+// VARIANT 3 (online): a block per row of any length, which is read twice.
+// VARIANT 4 (split): SPLIT blocks per row, for rows that are long and few. `layernorm_part` writes
+//   the triple of each part to scratch, `layernorm` combines them and reads the row again.
+// VARIANT 5 (cluster): as registers, with a cluster of SPLIT blocks per row: rows of up to
+//   SPLIT * THREADS * ITEMS elements are read once. Each warp hands its triple to all blocks of the
+//   cluster through their shared memory.
+// Loops take ITEMS elements per thread and step, so that many accesses are on their way at once;
+// where a row is read again, the second loop begins at the end that the L2 still holds.
+// Every variant is deterministic.
+//
+// All arrays must be aligned to VEC elements; rows need not be (TAIL: see rows.cuh). A row that has
+// a NaN or an infinity gives NaN everywhere; one whose squared differences pass 2^128 gives the
+// bias. Denormals are kept.
+
+#ifndef VARIANT
+#define VARIANT 1 // 0 naive, 1 registers, 2 shared, 3 online, 4 split, 5 cluster
+#endif
+#ifndef THREADS
+#define THREADS 256 // threads that share a row, in each of its blocks; power of 2
+#endif
+#ifndef ROWS
+#define ROWS 1 // rows per block
+#endif
+#ifndef ITEMS
+#define ITEMS 16 // elements per thread: of the row in VARIANT 1 and 5, of a step in the others
+#endif
+#ifndef VEC
+#define VEC 4 // elements per access
+#endif
+#ifndef SPLIT
+#define SPLIT 1 // blocks that share a row
+#endif
+#ifndef TAIL
+#define TAIL 0 // 0 whole: VEC divides the rows' length; 1 ragged: it does not
+#endif
+#ifndef STREAM
+#define STREAM 0 // 1: what is not wanted again leaves the caches first
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
+#endif
+
+#include "cluster.cuh"
+#include "rows.cuh"
+
+constexpr int BLOCK = THREADS * ROWS; // threads per block
+
+static_assert(
+    VARIANT != 0 || (THREADS == 1 && ROWS == 128 && ITEMS == 1 && VEC == 1 && STREAM == 0),
+    "the naive variant has no choices: it stands once in the space, with 128 threads");
+static_assert(VARIANT == 0 || THREADS >= 8, "only the naive variant has one thread per row");
+static_assert(BLOCK >= 64 && BLOCK <= 1024, "a block has 64 to 1024 threads: THREADS * ROWS");
+static_assert(
+    ROWS == 1 || THREADS <= 32, "rows share a block only where each has a warp or less: THREADS");
+static_assert(VARIANT <= 1 || ROWS == 1,
+    "a row that a block loops over, or several share, has it for itself: ROWS is 1");
+static_assert(ITEMS % VEC == 0, "the elements of a thread are a whole number of accesses");
+static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
+static_assert(
+    ITEMS <= 8 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at most 8 accesses per thread");
+static_assert(
+    ITEMS >= 2 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at least 2 accesses per thread");
+static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 24) <= 65536,
+    "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * THREADS * ROWS * "
+    "(ITEMS + 24) is at most 65536");
+static_assert(MIN_BLOCKS == 1 || VARIANT == 1 || VARIANT == 5,
+    "only rows in registers make registers scarce");
+static_assert(
+    (SPLIT > 1) == (VARIANT >= 4), "the split and cluster variants, and no others, have SPLIT > 1");
+static_assert(SPLIT <= 8 || VARIANT != 5, "a cluster has at most 8 blocks: SPLIT");
+static_assert(TAIL == 0 || VEC > 1, "single elements leave no tail: TAIL is whole where VEC is 1");
+
+// Of some elements of a row: how many, their mean, and the sum of squared differences from it.
+struct moments {
+    float count, mean, squares;
+};
+
+#if TUNE_REFERENCE
+
+// Sum of 256 threads' values; every thread gets it.
+__device__ inline double block_sum(double v)
+{
+    __shared__ double at[256];
+    __syncthreads(); // the last result has been read
+    at[threadIdx.x] = v;
+    for (int half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            at[threadIdx.x] += at[threadIdx.x + half];
+    }
+    __syncthreads();
+    return at[0];
+}
+
+// Reference in f64, a block per row. scale is what an element's error is measured by: see the
+// manifest's derivation.
+extern "C" __global__ void __launch_bounds__(256)
+    layernorm_reference(const element *__restrict__ x, // [M][N]
+        const element *__restrict__ weight,            // [N]
+        const element *__restrict__ bias,              // [N]
+        double *__restrict__ value,                    // [M][N]
+        double *__restrict__ scale,                    // [M][N]
+        i64 M, i64 N, float eps)
+{
+    const double smallest = 0x1p-14; // normal number of f16
+    for (i64 row = blockIdx.x; row < M; row += gridDim.x) {
+        const i64 at = row * N;
+        double sum = 0, squares = 0, plain_squares = 0;
+        for (i64 i = threadIdx.x; i < N; i += 256)
+            sum += value_of(x + at + i);
+        const double mean = block_sum(sum) / N;
+        for (i64 i = threadIdx.x; i < N; i += 256) {
+            const double v = value_of(x + at + i);
+            squares += (v - mean) * (v - mean);
+            plain_squares += v * v;
+        }
+        const double factor = 1 / sqrt(block_sum(squares) / N + eps);
+        const double size = sqrt(block_sum(plain_squares) / N) * factor;
+        for (i64 i = threadIdx.x; i < N; i += 256) {
+            const double v = (value_of(x + at + i) - mean) * factor;
+            const double w = value_of(weight + i), b = value_of(bias + i);
+            value[at + i] = v * w + b;
+            scale[at + i] = fmax(smallest, fabs(w) * (1 + fabs(v)) * (1 + size) + fabs(b));
+        }
+    }
+}
+
+#elif VARIANT == 0
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    layernorm(const element *__restrict__ x, // [M][N]
+        const element *__restrict__ weight,  // [N]
+        const element *__restrict__ bias,    // [N]
+        element *__restrict__ y,             // [M][N]
+        const float4 *, i64 M, i64 N, float eps)
+{
+    const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x;
+    if (row >= M)
+        return;
+    x += row * N;
+    y += row * N;
+    float sum = 0.0f, squares = 0.0f;
+    for (i64 i = 0; i < N; i++)
+        sum += value_of(x + i);
+    const float mean = sum / N;
+    for (i64 i = 0; i < N; i++)
+        squares += (value_of(x + i) - mean) * (value_of(x + i) - mean);
+    const float factor = rsqrtf(squares / N + eps);
+    for (i64 i = 0; i < N; i++) {
+        const float v[1] = {
+            (value_of(x + i) - mean) * factor * value_of(weight + i) + value_of(bias + i)};
+        store(y + i, v);
+    }
+}
+
+#else
+
+__device__ inline moments combine(moments a, moments b)
+{
+    const float count = a.count + b.count, delta = b.mean - a.mean;
+    const float share = count > 0.0f ? __fdividef(b.count, count) : 0.0f;
+    return {count, a.mean + delta * share, a.squares + b.squares + delta * delta * a.count * share};
+}
+
+// Of the thread's elements of a step; v is 0 where there is none.
+__device__ inline moments moments_of(const float (&v)[ITEMS], const step &step)
+{
+    float sum = 0.0f, squares = 0.0f;
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        sum += v[i];
+        count += step.has(i / VEC * VEC * THREADS + i % VEC);
+    }
+    const float mean = count > 0 ? __fdividef(sum, (float)count) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (step.has(i / VEC * VEC * THREADS + i % VEC))
+            squares += (v[i] - mean) * (v[i] - mean);
+    return {(float)count, mean, squares};
+}
+
+// Of all threads whose lanes differ in the bits below WIDTH; each of them gets the same result.
+template <int WIDTH> __device__ inline moments lanes_combine(moments mine)
+{
+#pragma unroll
+    for (int bit = WIDTH / 2; bit > 0; bit /= 2) {
+        const moments other = {__shfl_xor_sync(0xffffffffu, mine.count, bit),
+            __shfl_xor_sync(0xffffffffu, mine.mean, bit),
+            __shfl_xor_sync(0xffffffffu, mine.squares, bit)};
+        mine = threadIdx.x & bit ? combine(other, mine) : combine(mine, other);
+    }
+    return mine;
+}
+
+// Of COUNT triples that all threads of a warp see; each gets the result.
+template <int COUNT> __device__ inline moments triples_combine(const float4 *triples)
+{
+    moments s = {0.0f, 0.0f, 0.0f};
+    for (int i = threadIdx.x % 32; i < COUNT; i += 32) {
+        const float4 other = triples[i];
+        s = combine(s, {other.x, other.y, other.z});
+    }
+    return lanes_combine<32>(s);
+}
+
+// Of all threads that share a row, in all blocks of its cluster; each of them gets the result. All
+// threads of the block must call it, once.
+__device__ inline moments row_combine(moments s)
+{
+    if constexpr (THREADS <= 32)
+        return lanes_combine<THREADS>(s);
+    constexpr int WARPS = (BLOCK + 31) / 32, BLOCKS = VARIANT == 5 ? SPLIT : 1;
+    __shared__ float4 triples[BLOCKS * WARPS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    s = lanes_combine<32>(s);
+    if constexpr (VARIANT == 5) {
+        cluster_wait(); // the other blocks have begun: their shared memory is there
+        if (lane < BLOCKS)
+            cluster_store(
+                &triples[cluster_rank() * WARPS + warp], lane, {s.count, s.mean, s.squares, 0.0f});
+        cluster_sync();
+    } else {
+        if (lane == 0)
+            triples[warp] = {s.count, s.mean, s.squares, 0.0f};
+        __syncthreads();
+    }
+    return triples_combine<BLOCKS * WARPS>(triples);
+}
+
+// From x to y, for the thread's elements of a step. weight and bias: those of its first place.
+__device__ inline void normalise(float (&v)[ITEMS], const step &step, moments row, float eps,
+    const element *__restrict__ weight, const element *__restrict__ bias)
+{
+    const float factor = rsqrtf(row.squares / row.count + eps);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i += VEC) {
+        float w[VEC], b[VEC];
+        if constexpr (TAIL) {
+#pragma unroll
+            for (int j = 0; j < VEC; j++) {
+                const bool has = step.has(i * THREADS + j);
+                w[j] = has ? value_of(weight + i * THREADS + j) : 0.0f;
+                b[j] = has ? value_of(bias + i * THREADS + j) : 0.0f;
+            }
+        } else if (step.is_whole(i * THREADS)) {
+            load(w, weight + i * THREADS);
+            load(b, bias + i * THREADS);
+        }
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            v[i + j] = (v[i + j] - row.mean) * factor * w[j] + b[j];
+    }
+}
+
+#if VARIANT == 1 || VARIANT == 5
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+    layernorm(const element *__restrict__ x, // [M][N]
+        const element *__restrict__ weight,  // [N]
+        const element *__restrict__ bias,    // [N]
+        element *__restrict__ y,             // [M][N]
+        const float4 *, i64 M, i64 N, float eps)
+{
+    if constexpr (VARIANT == 5)
+        cluster_arrive();
+    const i64 row = (i64)blockIdx.x / SPLIT * ROWS + threadIdx.x / THREADS;
+    const int thread = threadIdx.x % THREADS;
+    part part = part_of(row, blockIdx.x % SPLIT, N);
+    if (row >= M)
+        part.end = part.from; // nobody leaves: shuffles and barriers want all threads
+    const step step(part, part.from, thread);
+    float v[ITEMS];
+    read(v, x + step.at, step, 0.0f, true);
+    const moments all = row_combine(moments_of(v, step));
+    const i64 column = step.place - part.lead;
+    normalise(v, step, all, eps, weight + column, bias + column);
+    write(y + step.at, v, step);
+}
+
+#else
+
+constexpr int STEP = THREADS * ITEMS; // places of a row per turn of the loops
+
+// Of the thread's elements of a part; keeps them in `kept` unless it is NULL.
+__device__ inline moments walk(const element *x, const part &part, element *kept)
+{
+    moments s = {0.0f, 0.0f, 0.0f};
+    for (i64 place = part.from; place < part.end; place += STEP) {
+        const step step(part, place, threadIdx.x);
+        float v[ITEMS];
+        read(v, x + step.at, step, 0.0f, kept != nullptr);
+        if (kept)
+            keep(kept + step.place, v, step);
+        s = combine(s, moments_of(v, step));
+    }
+    return s;
+}
+
+#if VARIANT == 4
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    layernorm_part(const element *__restrict__ x, // [M][N]
+        float4 *__restrict__ parts,               // [M][SPLIT], triples
+        i64 N)
+{
+    const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
+    const moments s = row_combine(walk(x, part, nullptr));
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = {s.count, s.mean, s.squares, 0.0f};
+}
+
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    layernorm(const element *__restrict__ x, // [M][N]
+        const element *__restrict__ weight,  // [N]
+        const element *__restrict__ bias,    // [N]
+        element *__restrict__ y,             // [M][N]
+        const float4 *__restrict__ parts,    // [M][SPLIT], unused unless VARIANT is 4
+        i64, i64 N, float eps)
+{
+    extern __shared__ uint4 memory[]; // the row, in VARIANT 2
+    element *kept = VARIANT == 2 ? reinterpret_cast<element *>(memory) : nullptr;
+    const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
+    moments all;
+    if constexpr (VARIANT == 4)
+        all = triples_combine<SPLIT>(parts + (i64)blockIdx.x / SPLIT * SPLIT);
+    else
+        all = row_combine(walk(x, part, kept));
+    for (i64 place = part.from + (part.end - part.from - 1) / STEP * STEP; place >= part.from;
+         place -= STEP) {
+        const step step(part, place, threadIdx.x);
+        const i64 column = step.place - part.lead;
+        float v[ITEMS];
+        if constexpr (VARIANT == 2)
+            recall(v, kept + step.place, step);
+        else
+            read(v, x + step.at, step, 0.0f, true);
+        normalise(v, step, all, eps, weight + column, bias + column);
+        write(y + step.at, v, step);
+    }
+}
+
+#endif
+#endif
+
+#if !TUNE_REFERENCE && VARIANT != 4
+
+// Not launched: an image has the same entries in every variant.
+extern "C" __global__ void layernorm_part(const element *, float4 *, i64)
+{
+}
+
+#endif
