@@ -40,7 +40,7 @@
 #define STREAM 1 // 1: stores with the hint that nobody reads them soon
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the registers must allow
+#define MIN_BLOCKS 4 // blocks per multiprocessor that the registers must allow
 #endif
 
 static_assert(VARIANT != 0 || (BLOCK == 256 && VEC == 1 && ROWS == 1 && SLAB == 32),
@@ -145,48 +145,61 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 constexpr int HALO_LANES = (int)ceildiv(STEPS_PER_LAUNCH, VEC); // on each side of a warp
 constexpr int STRIP = (32 - 2 * HALO_LANES) * VEC;              // columns that a warp writes
 
-// What a lane knows of its place: x of its first cell, and which of its cells are border columns.
-struct lane_place {
-    i64 x;
-    bool is_inside, writes; // VEC divides W, so all of its cells are inside or none
-    bool is_border[VEC];
+// What a lane knows of its walk. Rows are counted from the first that it writes.
+struct lane_walk {
+    const float *from; // the first of the lane's cells in row 0 of the walk
+    float *to;
+    i64 W;
+    int read_begin, read_end; // rows that are there: the lane's, inside the grid
+    int count;                // rows that are written; 0 for a lane that carries the halo
+    int top, bottom;          // the border rows of the grid, where the walk meets them
+    bool is_border[VEC];      // border columns
 };
 
-__device__ inline lane_place place_of(i64 strip, i64 W)
+__device__ inline lane_walk walk_of(
+    const float *from, float *to, i64 strip, i64 y0, const i64 H, const i64 W)
 {
+    constexpr int NOWHERE = SLAB + STEPS_PER_LAUNCH + ROWS + 1; // further than a walk reaches
     const int lane = threadIdx.x % 32;
-    lane_place at;
-    at.x = strip * STRIP + (lane - HALO_LANES) * VEC;
-    at.is_inside = at.x >= 0 && at.x < W;
-    at.writes = at.is_inside && lane >= HALO_LANES && lane < 32 - HALO_LANES;
+    const i64 x = strip * STRIP + (lane - HALO_LANES) * VEC;
+    const bool is_inside = x >= 0 && x < W; // VEC divides W: all of the lane's cells or none
+    lane_walk walk;
+    walk.from = from + y0 * W + x;
+    walk.to = to + y0 * W + x;
+    walk.W = W;
+    walk.read_begin = y0 == 0 ? 0 : -STEPS_PER_LAUNCH;
+    walk.read_end = is_inside ? (int)least(H - y0, SLAB + STEPS_PER_LAUNCH) : -NOWHERE;
+    walk.count =
+        is_inside && lane >= HALO_LANES && lane < 32 - HALO_LANES ? (int)least(H - y0, SLAB) : 0;
+    walk.top = y0 == 0 ? 0 : -NOWHERE;
+    walk.bottom = (int)least(H - 1 - y0, NOWHERE);
 #pragma unroll
     for (int j = 0; j < VEC; j++)
-        at.is_border[j] = at.x + j == 0 || at.x + j == W - 1;
-    return at;
+        walk.is_border[j] = x + j == 0 || x + j == W - 1;
+    return walk;
 }
 
-// Rows y .. y + ROWS of the lane's columns; what lies outside is never used and stays as it is.
-__device__ inline void read_rows(
-    float (&rows)[ROWS][VEC], const float *from, const lane_place &at, i64 y, i64 end, i64 W)
+// Rows row .. row + ROWS; what lies outside is never used and stays as it is.
+__device__ inline void read_rows(float (&rows)[ROWS][VEC], const lane_walk &walk, int row)
 {
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
-        if (at.is_inside && y + i >= 0 && y + i < end)
-            load(rows[i], from + (y + i) * W + at.x);
+        if (row + i >= walk.read_begin && row + i < walk.read_end)
+            load(rows[i], walk.from + (row + i) * walk.W);
 }
 
-// One step: the row after `centre`'s, from the rows above and below it. A border cell is copied.
+// One step of a row, from it and the rows above and below. A border cell is copied.
 __device__ inline void step_row(float (&next)[VEC], const float (&up)[VEC],
-    const float (&centre)[VEC], const float (&down)[VEC], const lane_place &at, bool is_border_row,
-    float w)
+    const float (&centre)[VEC], const float (&down)[VEC], const lane_walk &walk, int row, float w)
 {
     const float left = __shfl_up_sync(0xffffffffu, centre[VEC - 1], 1);
     const float right = __shfl_down_sync(0xffffffffu, centre[0], 1);
+    const bool is_border_row = row == walk.top || row == walk.bottom;
 #pragma unroll
     for (int j = 0; j < VEC; j++) {
         const float value = next_value(centre[j], j > 0 ? centre[j - 1] : left,
             j < VEC - 1 ? centre[j + 1] : right, up[j], down[j], w);
-        next[j] = is_border_row || at.is_border[j] ? centre[j] : value;
+        next[j] = is_border_row || walk.is_border[j] ? centre[j] : value;
     }
 }
 
@@ -200,31 +213,29 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const auto [from, to] = step_buffers_of(in, out, other, launch, launches);
     const i64 strips = ceildiv(W, STRIP);
     const i64 task = (i64)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
-    const i64 y0 = task / strips * SLAB, y1 = least(y0 + SLAB, H);
+    const i64 y0 = task / strips * SLAB;
     if (y0 >= H)
         return;
-    const lane_place at = place_of(task % strips, W);
-    const i64 end = least(y1 + S, H); // of the rows that are read
+    const lane_walk walk = walk_of(from, to, task % strips, y0, H, W);
+    const int end = (int)least(H - y0, SLAB);
 
     float before[S][2][VEC] = {}; // of each step the two rows before `rows`
-    float rows[ROWS][VEC] = {}, coming[ROWS][VEC] = {};
-    read_rows(coming, from, at, y0 - S, end, W);
-    for (i64 y = y0 - S; y < y1 + S; y += ROWS) {
+    float rows[ROWS][VEC], coming[ROWS][VEC] = {};
+    read_rows(coming, walk, -S);
+    for (int row = -S; row < end + S; row += ROWS) {
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
 #pragma unroll
             for (int j = 0; j < VEC; j++)
                 rows[i][j] = coming[i][j];
-        read_rows(coming, from, at, y + ROWS, end, W);
+        read_rows(coming, walk, row + ROWS);
 #pragma unroll
-        for (int s = 0; s < S; s++) { // rows: those from y - s on, after s steps
+        for (int s = 0; s < S; s++) { // rows: those from row - s on, after s steps
             float next[ROWS][VEC];
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                const i64 row = y - s - 1 + i;
+            for (int i = 0; i < ROWS; i++)
                 step_row(next[i], i < 2 ? before[s][i] : rows[i - 2],
-                    i < 1 ? before[s][1] : rows[i - 1], rows[i], at, row == 0 || row == H - 1, w);
-            }
+                    i < 1 ? before[s][1] : rows[i - 1], rows[i], walk, row - s - 1 + i, w);
 #pragma unroll
             for (int j = 0; j < VEC; j++) {
                 before[s][0][j] = rows[ROWS - 2][j];
@@ -236,13 +247,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const i64 row = y - S + i;
-            if (!at.writes || row < y0 || row >= y1)
+            const int done = row - S + i;
+            if (done < 0 || done >= walk.count)
                 continue;
             if constexpr (STREAM)
-                store_streaming(to + row * W + at.x, rows[i]);
+                store_streaming(walk.to + done * W, rows[i]);
             else
-                store(to + row * W + at.x, rows[i]);
+                store(walk.to + done * W, rows[i]);
         }
     }
 }

@@ -45,7 +45,7 @@
 #define SLAB 64 // planes that a block handles
 #endif
 #ifndef AHEAD
-#define AHEAD 2 // planes that are under way while one is worked on
+#define AHEAD 3 // planes that are under way while one is worked on
 #endif
 #ifndef STEPS_PER_LAUNCH
 #define STEPS_PER_LAUNCH 1 // time steps in one launch
@@ -54,7 +54,7 @@
 #define STREAM 1 // 1: stores with the hint that nobody reads them soon
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the registers must allow
+#define MIN_BLOCKS 2 // blocks per multiprocessor that the registers must allow
 #endif
 
 constexpr int R = POINTS == 7 ? 1 : 4;
@@ -267,46 +267,65 @@ __device__ inline void start_plane(
                 from + z * size.H * size.W + list.offset[i]);
 }
 
-// The part of a cell's sum that comes from its own plane: planar = centre, and what is beside it.
+// The row that begins at `own` with the HALO_X floats on either side of the thread's `cells`; of
+// them the R next to the cells are set.
+__device__ inline void load_line(
+    float (&line)[VEC + 2 * HALO_X], const float (&cells)[VEC], const float *own)
+{
+    if constexpr (R == 1) {
+        // A neighbouring lane has them, but for the ends of a warp and of a row.
+        const int lane = threadIdx.x % 32, x = threadIdx.x % LANES;
+        line[HALO_X - 1] = __shfl_up_sync(0xffffffffu, cells[VEC - 1], 1);
+        line[HALO_X + VEC] = __shfl_down_sync(0xffffffffu, cells[0], 1);
+        if (lane == 0 || x == 0)
+            line[HALO_X - 1] = own[-1];
+        if (lane == 31 || x == LANES - 1)
+            line[HALO_X + VEC] = own[VEC];
+    } else {
+#pragma unroll
+        for (int i = 0; i < HALO_X; i += VEC) {
+            load(reinterpret_cast<float(&)[VEC]>(line[i]), own + i - HALO_X);
+            load(reinterpret_cast<float(&)[VEC]>(line[HALO_X + VEC + i]), own + VEC + i);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        line[HALO_X + j] = cells[j];
+}
+
+// The part of each cell's sum that comes from its own plane, and the cells themselves. Rows are
+// read once, and each goes into all sums that it belongs to before the next: few registers.
 __device__ inline void planar_sums(float (&sum)[ROWS][VEC], float (&centre)[ROWS][VEC],
     const float *plane, const place &at, const weights &w)
 {
-    float column[ROWS + 2 * R][VEC];
-    const float *own = plane + at.own;
-#pragma unroll
-    for (int r = 0; r < ROWS + 2 * R; r++)
-        load(column[r], own + (r - R) * WIDTH);
+    const float *const own = plane + at.own;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float line[VEC + 2 * HALO_X]; // the row with what is beside the thread's cells
-        if constexpr (R == 1) {
-            // A neighbouring lane has them, but for the ends of a warp and of a row.
-            const int lane = threadIdx.x % 32, x = threadIdx.x % LANES;
-            line[HALO_X - 1] = __shfl_up_sync(0xffffffffu, column[r + R][VEC - 1], 1);
-            line[HALO_X + VEC] = __shfl_down_sync(0xffffffffu, column[r + R][0], 1);
-            if (lane == 0 || x == 0)
-                line[HALO_X - 1] = own[r * WIDTH - 1];
-            if (lane == 31 || x == LANES - 1)
-                line[HALO_X + VEC] = own[r * WIDTH + VEC];
-        } else {
-#pragma unroll
-            for (int i = 0; i < HALO_X; i += VEC) {
-                load(reinterpret_cast<float(&)[VEC]>(line[i]), own + r * WIDTH + i - HALO_X);
-                load(reinterpret_cast<float(&)[VEC]>(line[HALO_X + VEC + i]),
-                    own + r * WIDTH + VEC + i);
-            }
-        }
+        float line[VEC + 2 * HALO_X];
+        load(centre[r], own + r * WIDTH);
+        load_line(line, centre[r], own + r * WIDTH);
 #pragma unroll
         for (int j = 0; j < VEC; j++) {
-            centre[r][j] = line[HALO_X + j] = column[r + R][j];
             sum[r][j] = w.centre * centre[r][j];
-        }
 #pragma unroll
-        for (int k = 1; k <= R; k++)
+            for (int k = 1; k <= R; k++)
+                sum[r][j] += w.of[k - 1] * (line[HALO_X + j - k] + line[HALO_X + j + k]);
+        }
+    }
+#pragma unroll
+    for (int row = -R; row < ROWS + R; row++) {
+        float cells[VEC];
+        if (row < 0 || row >= ROWS)
+            load(cells, own + row * WIDTH);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const int away = row < r ? r - row : row - r;
+            if (away == 0 || away > R)
+                continue;
 #pragma unroll
             for (int j = 0; j < VEC; j++)
-                sum[r][j] += w.of[k - 1] * ((line[HALO_X + j - k] + line[HALO_X + j + k]) +
-                                               (column[r + R - k][j] + column[r + R + k][j]));
+                sum[r][j] += w.of[away - 1] * (row < 0 || row >= ROWS ? cells[j] : centre[row][j]);
+        }
     }
 }
 
