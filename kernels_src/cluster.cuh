@@ -1,8 +1,8 @@
 // Clusters of blocks (sm_90 on): their barrier, and shared memory of the other blocks of the
 // cluster. For kernels whose manifest launches them with "cluster" and requires sm >= 90 there.
 //
-// A block may end only when no other block reads or writes its shared memory any more: the last
-// use, then cluster_arrive, and cluster_wait before the end.
+// A block's shared memory is there from its beginning to its end only: the cluster must meet before
+// the first write to another block and after the last one.
 #pragma once
 #include "common.cuh"
 
@@ -15,18 +15,6 @@ __device__ inline unsigned cluster_rank()
     unsigned rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
-#endif
-}
-
-// How many blocks it has.
-__device__ inline unsigned cluster_blocks()
-{
-#ifdef TUNE_EMULATOR
-    return tune_cluster_blocks();
-#else
-    unsigned blocks;
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
-    return blocks;
 #endif
 }
 

@@ -171,7 +171,8 @@ __device__ inline moments combine(moments a, moments b)
 {
     const float count = a.count + b.count, delta = b.mean - a.mean;
     const float share = count > 0.0f ? __fdividef(b.count, count) : 0.0f;
-    return {count, a.mean + delta * share, a.squares + b.squares + delta * delta * a.count * share};
+    return {
+        count, a.mean + delta * share, a.squares + b.squares + (delta * share) * (delta * a.count)};
 }
 
 // Of the thread's elements of a step; v is 0 where there is none.
