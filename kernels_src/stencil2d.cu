@@ -51,10 +51,10 @@ static_assert(
     VARIANT < 2 || ROWS >= 2, "a walk reads at least two rows at a time: ROWS is 2 or more");
 static_assert((VARIANT == 3) == (STEPS_PER_LAUNCH > 1),
     "the temporal variant, and no other, does several steps in a launch");
-static_assert(MIN_BLOCKS == 1 || (VARIANT >= 2 && BLOCK * MIN_BLOCKS >= 512),
-    "more blocks per multiprocessor are asked for only in a walk, and from 512 threads on");
-static_assert(BLOCK * MIN_BLOCKS <= 1024,
-    "blocks per multiprocessor are asked for up to 1024 threads: BLOCK * MIN_BLOCKS");
+static_assert(
+    VARIANT < 2 ? MIN_BLOCKS == 1 : BLOCK * MIN_BLOCKS == 512 || BLOCK * MIN_BLOCKS == 1024,
+    "a walk leaves registers for 512 or 1024 threads per multiprocessor: BLOCK * MIN_BLOCKS");
+static_assert(VARIANT >= 2 || STREAM == 0, "only walks store with a hint");
 
 #if TUNE_REFERENCE
 
@@ -133,10 +133,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 #endif
         const bool is_border = y == 0 || y == H - 1 || x == 0 || x == W - 1;
         const float value = is_border ? u[0] : next_value(u[0], u[-1], u[1], u[-down], u[down], w);
-        if constexpr (STREAM)
-            __stcs(to + y * W + x, value);
-        else
-            to[y * W + x] = value;
+        to[y * W + x] = value;
     }
 }
 

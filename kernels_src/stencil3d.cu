@@ -75,10 +75,11 @@ static_assert((VARIANT == 4) == (STEPS_PER_LAUNCH > 1),
 static_assert(VARIANT == 0 || (LANES * VEC >= 32 && LANES * VEC <= 256 && THREADS_Y * ROWS >= 8 &&
                                   THREADS_Y * ROWS <= 64),
     "a patch has 32 to 256 columns and 8 to 64 rows: LANES * VEC, THREADS_Y * ROWS");
-static_assert(MIN_BLOCKS == 1 || (VARIANT >= 2 && THREADS * MIN_BLOCKS >= 512),
-    "more blocks per multiprocessor are asked for only in a walk, and from 512 threads on");
-static_assert(THREADS * MIN_BLOCKS <= 1024,
-    "blocks per multiprocessor are asked for up to 1024 threads: LANES * THREADS_Y * MIN_BLOCKS");
+static_assert(
+    VARIANT < 2 ? MIN_BLOCKS == 1 : THREADS * MIN_BLOCKS == 512 || THREADS * MIN_BLOCKS == 1024,
+    "a walk leaves registers for 512 or 1024 threads per multiprocessor: LANES * THREADS_Y * "
+    "MIN_BLOCKS");
+static_assert(VARIANT >= 2 || STREAM == 0, "only walks store with a hint");
 
 #if TUNE_REFERENCE
 
