@@ -321,6 +321,11 @@ static int take_row(struct taking *taking, struct taken *taken)
         manifest_shape_text(target->manifest, target->dims ? target->dims : row->problem);
     if (taken->config == NULL || taken->shape == NULL)
         return tune_fail(taking->err, TUNE_ENOMEM, "no memory for a record");
+    int64_t dims[MANIFEST_MAX_DIMS];
+    if (manifest_shape_from_text(target->manifest, taken->shape, dims)) {
+        foreign_refuse(row, "its problem size is no shape of the kernel");
+        return 0;
+    }
     if (row->outcome != OUTCOME_OK)
         return 0;
     if (take_times(taking, taken))

@@ -165,14 +165,27 @@ static void read_on_pool(uv_work_t *work)
     tuning_db_walk_samples(walk->db, NULL, on_sample, walk, &walk->err);
 }
 
+/* For people, where a kernel of today has such a shape. */
+static void name_choices(const struct walk *walk, json_t *row)
+{
+    int64_t dims[MANIFEST_MAX_DIMS];
+    const char *kernel = json_string_value(json_object_get(row, "kernel"));
+    const struct plugin *plugin = registry_find(walk->request->app->registry, kernel, NULL);
+    if (plugin != NULL && manifest_shape_from_json(
+                              plugin->manifest, json_object_get(row, "shape"), dims, NULL) == 0)
+        manifest_name_choices(plugin->manifest, dims, row);
+}
+
 static void on_read(uv_work_t *work, int status)
 {
     struct walk *walk = work->data;
     (void)status;
     json_t *list = json_array();
     qsort(walk->rows, walk->count, sizeof *walk->rows, compare_rows);
-    for (size_t i = 0; i < walk->count; i++)
+    for (size_t i = 0; i < walk->count; i++) {
+        name_choices(walk, walk->rows[i].json);
         json_array_append_new(list, walk->rows[i].json);
+    }
     if (walk->err.code != TUNE_OK) {
         json_decref(list);
         request_fail(walk->request, &walk->err);

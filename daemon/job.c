@@ -145,6 +145,7 @@ static void on_progress(const struct tuning_progress *progress, void *context)
         (json_int_t)shape, "shape_count", (json_int_t)job->shape_count, "phase", progress->phase,
         "done", (json_int_t)progress->done, "total", (json_int_t)progress->total, "configs_per_s",
         progress->configs_per_s, "elapsed_s", progress->elapsed_s);
+    manifest_name_choices(job->plugin->manifest, job->shapes[shape], job->progress);
     json_object_set_new(job->progress, "best_ns",
         progress->best_ns > 0 ? json_real(progress->best_ns) : json_null());
     json_object_set_new(job->progress, "default_ns",

@@ -74,18 +74,34 @@ static const struct plugin *find_plugin_of(const struct view *view, const struct
     return NULL;
 }
 
+/* The dims as asked, or without the choices that are the first of their values: who leaves them out
+ * asks the same. */
+static size_t take_dims(
+    const struct question *question, bool is_short, struct tune_dim dims[MANIFEST_MAX_DIMS])
+{
+    const struct manifest *manifest = question->plugin->manifest;
+    size_t count = 0;
+    for (size_t i = 0; i < manifest->dim_count; i++) {
+        const struct manifest_dim *dim = &manifest->dims[i];
+        bool is_usual = dim->value_count > 0 && question->dims[i] == dim->values[0];
+        if (!is_short || !is_usual)
+            dims[count++] = (struct tune_dim){dim->name, question->dims[i]};
+    }
+    return count;
+}
+
 /* One question, its target being a GPU's name, an arch, or neither. */
-static int add_question(struct entries *entries, const char *dtype, const char *gpu,
+static int add_form(struct entries *entries, bool is_short, const char *dtype, const char *gpu,
     const char *arch, const struct tune_answer *answer)
 {
-    const struct manifest *manifest = entries->question.plugin->manifest;
     struct tune_dim dims[MANIFEST_MAX_DIMS];
     char key[SNAPSHOT_KEY_BYTES];
-    for (size_t i = 0; i < manifest->dim_count; i++)
-        dims[i] = (struct tune_dim){manifest->dims[i].name, entries->question.dims[i]};
-    struct tune_query query = {.kernel = manifest->name,
+    size_t count = take_dims(&entries->question, is_short, dims);
+    if (is_short && count == entries->question.plugin->manifest->dim_count)
+        return 0;
+    struct tune_query query = {.kernel = entries->question.plugin->manifest->name,
         .dims = dims,
-        .dim_count = manifest->dim_count,
+        .dim_count = count,
         .dtype = dtype,
         .mode = entries->question.mode,
         .gpu = gpu,
@@ -94,6 +110,15 @@ static int add_question(struct entries *entries, const char *dtype, const char *
     if (length == 0 || (answer == NULL && !entries->with_asks))
         return 0;
     return snapshot_writer_add(entries->writer, key, length, answer, entries->err);
+}
+
+static int add_question(struct entries *entries, const char *dtype, const char *gpu,
+    const char *arch, const struct tune_answer *answer)
+{
+    return add_form(entries, false, dtype, gpu, arch, answer) ||
+                   add_form(entries, true, dtype, gpu, arch, answer)
+               ? -1
+               : 0;
 }
 
 /* With the dtype spelled, and without where it is the usual one. */

@@ -265,7 +265,7 @@ static json_t *match_json(const struct search *search)
 static json_t *answer_json(const struct search *search, uint64_t generation)
 {
     const struct question *asked = search->question;
-    return json_pack(
+    json_t *json = json_pack(
         "{s:s, s:s, s:s, s:o, s:s, s:s, s:s?, s:s?, s:b, s:b, s:o, s:o, s:O, s:O, s:o, s:I, s:b, "
         "s:I, s:s?, s:o, s:n}",
         "kernel", search->manifest->name, "dtype", asked->dtype, "arch", asked->device.arch,
@@ -280,6 +280,8 @@ static json_t *answer_json(const struct search *search, uint64_t generation)
         "sm", (json_int_t)asked->device.attributes[DEVICE_sm], "nvrtc", search->nvrtc,
         "expected_loss",
         search->expected_loss >= 0 ? json_real(search->expected_loss) : json_null(), "min_driver");
+    manifest_name_choices(search->manifest, asked->dims, json);
+    return json;
 }
 
 int resolve(struct tuning_db *db, const struct question *question, struct resolved *resolved,

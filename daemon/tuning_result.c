@@ -226,6 +226,7 @@ json_t *tuning_result(const struct tuning *tuning)
             best, "default", default_json(tuning), "device", tuning->device.name, "method",
             tuning->method, "strategy", tuning->strategy ? tuning->strategy : "", "space",
             (json_int_t)space_count(tuning->space), "messages", tuning->messages);
+    manifest_name_choices(tuning->manifest, tuning->dims, result);
     json_object_set_new(result, "refused", json_integer((json_int_t)tuning->refused));
     json_object_set_new(result, "timing", timing_json(tuning));
     json_object_set_new(result, "prior", prior_json(tuning));

@@ -209,11 +209,13 @@ static void set_measured(const struct explain_facts *facts, json_t *form)
 static json_t *form_new(const struct explain_facts *facts)
 {
     const struct device_info *device = facts->device;
-    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s?}", "kernel", facts->manifest->name,
-        "dtype", facts->dtype, "arch", device->arch, "shape",
+    json_t *form = json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s?}", "kernel",
+        facts->manifest->name, "dtype", facts->dtype, "arch", device->arch, "shape",
         manifest_shape_to_json(facts->manifest, facts->dims), "mode", facts->mode, "config",
         manifest_config_to_json(facts->manifest, facts->values), "origin", facts->origin, "device",
         explain_is_architecture(device) ? NULL : device->name);
+    manifest_name_choices(facts->manifest, facts->dims, form);
+    return form;
 }
 
 static json_t *notes_new(const struct explain_facts *facts)

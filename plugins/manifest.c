@@ -413,21 +413,38 @@ bool manifest_same_choices(const struct manifest *manifest, const int64_t *a, co
     return true;
 }
 
-json_t *manifest_choice_names(const struct manifest *manifest, const int64_t *dims)
+/* The name of a choice's value, or NULL. */
+static const char *choice_name(const struct manifest_dim *dim, int64_t value)
 {
-    json_t *json = json_object();
-    int failed = json == NULL;
+    struct values listed = values_of_dim(dim);
+    size_t index = find_value(&listed, value);
+    return index == SIZE_MAX ? NULL : dim->value_names[index];
+}
+
+void manifest_name_choices(const struct manifest *manifest, const int64_t *dims, json_t *json)
+{
+    json_t *names = json_object();
     for (size_t i = 0; i < manifest->dim_count; i++) {
-        const struct manifest_dim *dim = &manifest->dims[i];
-        struct values listed = values_of_dim(dim);
-        size_t index = find_value(&listed, dims[i]);
-        if (index != SIZE_MAX && dim->value_names[index] != NULL)
-            failed |= json_object_set_new(json, dim->name, json_string(dim->value_names[index]));
+        const char *name = choice_name(&manifest->dims[i], dims[i]);
+        if (name != NULL)
+            json_object_set_new(names, manifest->dims[i].name, json_string(name));
     }
-    if (!failed)
-        return json;
-    json_decref(json);
-    return NULL;
+    if (json_object_size(names) > 0)
+        json_object_set(json, "choices", names);
+    json_decref(names);
+}
+
+char *manifest_shape_words(const struct manifest *manifest, const int64_t *dims)
+{
+    char *text = malloc(manifest->dim_count * (2 * MANIFEST_MAX_NAME + 24) + 1);
+    size_t used = 0;
+    for (size_t i = 0; text != NULL && i < manifest->dim_count; i++) {
+        const char *name = choice_name(&manifest->dims[i], dims[i]);
+        used += (size_t)sprintf(text + used, "%s%s=", i > 0 ? " " : "", manifest->dims[i].name);
+        used += (size_t)(name ? sprintf(text + used, "%s", name)
+                              : sprintf(text + used, "%" PRId64, dims[i]));
+    }
+    return text;
 }
 
 size_t manifest_shape_logs(const struct manifest *manifest, const int64_t *dims, double *logs)

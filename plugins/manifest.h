@@ -276,9 +276,11 @@ int manifest_shape_from_text(const struct manifest *manifest, const char *text, 
 
 /* Whether two shapes agree in every choice. */
 bool manifest_same_choices(const struct manifest *manifest, const int64_t *a, const int64_t *b);
-/* The names that the choices of a shape have: {"OP":"max"}, without those that have none; new
- * reference. */
-json_t *manifest_choice_names(const struct manifest *manifest, const int64_t *dims);
+/* Sets "choices" of a JSON object to the names that the choices of a shape have, {"OP":"max"}, for
+ * people beside the integers of its "shape"; sets nothing where none has a name. */
+void manifest_name_choices(const struct manifest *manifest, const int64_t *dims, json_t *json);
+/* "N=1024 OP=max", for people; malloc'ed. */
+char *manifest_shape_words(const struct manifest *manifest, const int64_t *dims);
 
 /* The logarithms to base 2 of the dims that are sizes, choices left out, for manifest_log_distance;
  * how many they are. */

@@ -79,7 +79,7 @@ static void print_time(const json_t *explanation)
 
 char *explain_title(const json_t *explanation)
 {
-    char *shape = pairs_text(json_object_get(explanation, "shape"), " "), *title = NULL;
+    char *shape = shape_text(explanation, " "), *title = NULL;
     if (asprintf(&title, "%s %s %s, %s, %s", text_of(explanation, "kernel"),
             text_of(explanation, "dtype"), shape, text_of(explanation, "arch"),
             text_of(explanation, "mode")) < 0)

@@ -140,7 +140,7 @@ static void add_origin(struct table *table, const json_t *answer)
 static void show_answer(const json_t *answer)
 {
     char time[HUMAN_BYTES];
-    char *shape = pairs_text(json_object_get(answer, "shape"), " ");
+    char *shape = shape_text(answer, " ");
     char *config = pairs_text(json_object_get(answer, "config"), " ");
     struct table table;
     table_init(&table, "<<");

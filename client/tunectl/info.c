@@ -118,6 +118,25 @@ static void show_list(
     table_finish(&table);
 }
 
+/* A choice's values come after its meaning: it takes the first where a shape leaves it out. */
+static void show_dims(const json_t *dims)
+{
+    struct table table;
+    table_init(&table, "<<<");
+    size_t i;
+    json_t *dim;
+    json_array_foreach (dims, i, dim) {
+        char *values = values_text(json_object_get(dim, "values"));
+        table_add(&table, text_of(dim, "name"));
+        table_add(&table, text_of(dim, "meaning"));
+        table_addf(&table, "%s%s", values[0] ? "one of " : "", values);
+        free(values);
+    }
+    puts("\ndimensions");
+    table_print(&table, "  ", stdout);
+    table_finish(&table);
+}
+
 static void show_objects(const json_t *objects, const char *heading)
 {
     printf("\n%s\n", heading);
@@ -137,7 +156,7 @@ static void show_description(const json_t *kernel)
     fputs(": ", stdout);
     print_clean(stdout, text_of(kernel, "summary"));
     putchar('\n');
-    show_list(json_object_get(kernel, "dims"), "dimensions", "name", "meaning");
+    show_dims(json_object_get(kernel, "dims"));
     show_list(json_object_get(kernel, "params"), "parameters", "name", "meaning");
     show_list(json_object_get(kernel, "constraints"), "constraints", "expr", "message");
     show_objects(json_object_get(kernel, "default"), "default (the first that is valid)");

@@ -192,6 +192,17 @@ char *pairs_text(const json_t *object, const char *separator)
     return need(text);
 }
 
+char *shape_text(const json_t *reply, const char *separator)
+{
+    json_t *shape = json_copy(json_object_get(reply, "shape"));
+    const json_t *names = json_object_get(reply, "choices");
+    if (json_is_object(shape) && json_is_object(names))
+        json_object_update(shape, (json_t *)names);
+    char *text = pairs_text(shape, separator);
+    json_decref(shape);
+    return text;
+}
+
 const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));

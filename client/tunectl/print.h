@@ -41,6 +41,8 @@ char *human_bytes(double bytes, char text[HUMAN_BYTES]);
 /* "BM=64 BN=64 SWIZZLE=xor" from an object, with `separator` between the pairs. malloc'ed; a string
  * is taken as it is, "-" stands for what is neither. */
 char *pairs_text(const json_t *object, const char *separator);
+/* The "shape" of a reply, with the names of its "choices". */
+char *shape_text(const json_t *reply, const char *separator);
 
 /* Fields of a reply that may be absent. */
 const char *text_of(const json_t *object, const char *key); /* "" when absent; borrowed */

@@ -56,7 +56,7 @@ char *progress_text(const json_t *params)
         return NULL;
     double done = number_of(params, "done"), total = number_of(params, "total");
     double rate = number_of(params, "configs_per_s");
-    char *shape = pairs_text(json_object_get(params, "shape"), ",");
+    char *shape = shape_text(params, ",");
     fprintf(stream, "%s", text_of(params, "kernel"));
     if (strcmp(shape, "-") != 0)
         fprintf(stream, " %s", shape);

@@ -39,7 +39,7 @@ static void show_records(const json_t *records)
     json_t *record;
     json_array_foreach (records, i, record) {
         char time[HUMAN_BYTES];
-        char *shape = pairs_text(json_object_get(record, "shape"), ",");
+        char *shape = shape_text(record, ",");
         char *config = pairs_text(json_object_get(record, "config"), " ");
         table_add(&table, text_of(record, "kernel"));
         table_add(&table, shape);

@@ -199,9 +199,12 @@ static json_t *dims_json(const char *text)
     return dims;
 }
 
-static json_t *label_json(const char *text)
+/* For people: "M=64 OP=max" where the manifest knows the shape. */
+static json_t *label_json(const struct manifest *manifest, const char *text)
 {
-    char *label = need(strdup(text));
+    int64_t dims[MANIFEST_MAX_DIMS];
+    bool is_known = manifest != NULL && manifest_shape_from_text(manifest, text, dims) == 0;
+    char *label = need(is_known ? manifest_shape_words(manifest, dims) : strdup(text));
     for (char *at = label; *at != '\0'; at++)
         *at = *at == ',' ? ' ' : *at;
     json_t *json = proto_text(label);
@@ -226,7 +229,7 @@ static json_t *shape_json(
     if (manifest != NULL && manifest_shape_from_text(manifest, shape->text, dims) == 0)
         plan_work(manifest, &known->device, dims, dtype, &flops, &bytes, NULL);
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "shape", dims_json(shape->text),
-        "label", label_json(shape->text), "flops", report_figure(flops), "bytes",
+        "label", label_json(manifest, shape->text), "flops", report_figure(flops), "bytes",
         report_figure(bytes), "best", report_index(shape->best), "default",
         report_index(shape->standard), "ties", ties_json(shape), "method",
         proto_text(shape->method));

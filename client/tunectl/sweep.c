@@ -208,7 +208,7 @@ static void add_ties(struct table *table, const json_t *best)
 static void show_result(const json_t *result)
 {
     const json_t *best = json_object_get(result, "best");
-    char *shape = pairs_text(json_object_get(result, "shape"), " ");
+    char *shape = shape_text(result, " ");
     const char *device = text_of(result, "device");
     char *headline;
     if (asprintf(&headline, "%s %s %s on %s%s%s, %s%s%s", text_of(result, "kernel"),

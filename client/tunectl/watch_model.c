@@ -135,7 +135,7 @@ static void take_progress(struct watch_model *model, const json_t *params, doubl
     if (index != job->shape_index)
         begin_shape(job, index);
     set_text(&job->kernel, text_of(params, "kernel"));
-    take_text(&job->shape, pairs_text(json_object_get(params, "shape"), ","));
+    take_text(&job->shape, shape_text(params, ","));
     set_text(&job->phase, text_of(params, "phase"));
     take_text(&job->best_config, json_is_object(best) ? pairs_text(best, " ") : need(strdup("")));
     take_numbers(job, params, now_s);

@@ -130,10 +130,17 @@ class Sweep(unittest.TestCase):
         for text in (lines, json.dumps(both)):
             _, asked = self.sweep(sweeping(done(RESULT)), "--shapes-file", "-", stdin=text)
             self.assertEqual(asked[0]["shapes"], both)
-        for text, says in (("M=1\nM=x\n", "line 2"), ("# none\n", "no shapes"), ("[{]", "JSON")):
+        for text, says in (("M=1\nM=0\n", "line 2"), ("# none\n", "no shapes"), ("[{]", "JSON")):
             result, asked = self.sweep(sweeping(done(RESULT)), "--shapes-file", "-", stdin=text)
             self.assertEqual((result.returncode, asked), (2, []))
             self.assertIn(says, result.stderr)
+
+    def test_choices_go_by_name_and_are_shown_so(self):
+        result = dict(RESULT, shape={"N": 64, "OP": 2}, choices={"OP": "max"})
+        shown, asked = self.sweep(sweeping(done(result)), "--shape", "N=64,OP=max", "--shape", "N=64,OP=2")
+        self.assertEqual(asked[0]["shapes"], [{"N": 64, "OP": "max"}, {"N": 64, "OP": 2}])
+        self.assertIn("gemm f32 N=64 OP=max on", shown.stdout)
+        self.assertNotIn("OP=2", shown.stdout)
 
     def test_it_ends_with_the_winner_in_a_table(self):
         result, _ = self.sweep(sweeping(progress(10), progress(20), done(RESULT)))
@@ -356,7 +363,9 @@ class Answers(unittest.TestCase):
             self.assertEqual((result.returncode, len(result.stdout.splitlines())), (0, 1))
 
     def test_describe_shows_parameters_with_their_meaning(self):
-        manifest = {"name": "gemm", "summary": "C = A B", "dims": [{"name": "M", "meaning": "rows"}],
+        manifest = {"name": "gemm", "summary": "C = A B", "dims": [
+                        {"name": "M", "meaning": "rows"},
+                        {"name": "OP", "meaning": "what", "values": [{"value": 1, "name": "sum"}, 5]}],
                     "params": [{"name": "BM", "meaning": "tile rows",
                                 "values": [16, {"value": 2, "name": "xor"}]}],
                     "constraints": [{"expr": "BM <= 64", "message": "tile too large"}],
@@ -364,7 +373,7 @@ class Answers(unittest.TestCase):
                     "fingerprint": "abc", "folder": "/p/gemm", "space": {"total": 2}}
         result, daemon = self.ask({"describe": lambda _c, _p: manifest}, "describe", "gemm")
         self.assertEqual(daemon.asked("describe"), [{"kernel": "gemm"}])
-        for words in ("16 xor", "tile rows", "tile too large", "BM=16", "M=64", "abc", "/p/gemm"):
+        for words in ("one of sum 5", "16 xor", "tile rows", "tile too large", "BM=16", "M=64", "abc", "/p/gemm"):
             self.assertIn(words, result.stdout)
 
     def test_a_kernel_and_a_device_that_cannot_be_used_say_why(self):

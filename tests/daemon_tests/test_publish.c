@@ -47,14 +47,47 @@ static void make_device(struct device_info *device, const char *arch, const char
     snprintf(device->uuid, sizeof device->uuid, "GPU-%s", name);
 }
 
-static int open_all(void **state)
+/* A kernel of one size and two choices, whose configuration is its BLOCK. */
+static const char manifest[] =
+    "{\"tunerd\":1,\"name\":\"blocks\",\"summary\":\"-\",\"dims\":[{\"name\":\"N\",\"meaning\":\"-"
+    "\"},"
+    "{\"name\":\"OP\",\"meaning\":\"-\",\"values\":[{\"value\":1,\"name\":\"sum\"},2]},"
+    "{\"name\":\"WAY\",\"meaning\":\"-\",\"values\":[4,3]}],"
+    "\"shapes\":[{\"N\":1}],\"dtypes\":[\"f32\",\"f64\"],"
+    "\"params\":[{\"name\":\"BLOCK\",\"meaning\":\"-\",\"values\":[64,128,256,512,1024]}],"
+    "\"buffers\":[{\"name\":\"y\",\"dtype\":\"T\",\"count\":\"N\",\"role\":\"out\"}],"
+    "\"launches\":[{\"entry\":\"k\",\"args\":[{\"buffer\":\"y\"}]}],"
+    "\"reference\":{\"buffers\":[{\"name\":\"r\",\"dtype\":\"f64\",\"count\":\"N\",\"role\":"
+    "\"out\"}],"
+    "\"launches\":[{\"entry\":\"r\",\"args\":[{\"buffer\":\"r\"}]}]},"
+    "\"checks\":[{\"buffer\":\"y\",\"reference\":\"r\",\"derivation\":\"-\","
+    "\"tolerance\":{\"unit\":\"f32\"}}],\"default\":{\"BLOCK\":64}}";
+
+static void write_file(const char *name, const char *text)
 {
-    char folder[4096];
-    if (support_start(state))
-        return -1;
-    snprintf(folder, sizeof folder, "%s/plugins", getenv("TUNE_SOURCE_DIR"));
+    FILE *file = fopen(path_in(name), "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void open_registry(void)
+{
+    char folder[256];
+    assert_int_equal(mkdir(path_in("plugins"), 0700), 0);
+    assert_int_equal(mkdir(path_in("plugins/blocks"), 0700), 0);
+    write_file("plugins/blocks/blocks.json", manifest);
+    write_file("plugins/blocks/blocks.cu", "");
+    snprintf(folder, sizeof folder, "%s", path_in("plugins"));
     registry = registry_create((const char *const[]){folder, NULL});
     registry_reload(registry);
+}
+
+static int open_all(void **state)
+{
+    if (support_start(state))
+        return -1;
+    open_registry();
     make_device(&devices[0], "sm_90", GPU);
     make_device(&devices[1], "sm_80", "NVIDIA A100");
     open_database();
@@ -126,15 +159,18 @@ int __wrap_snapshot_writer_finish(struct snapshot_writer *writer, const char *ki
 
 static const struct plugin *plugin(void)
 {
-    return registry_find(registry, "reduce", NULL);
+    return registry_find(registry, "blocks", NULL);
 }
 
 struct row {
     int64_t n;
-    int64_t block; /* the config's BLOCK, by which it is known */
-    double median_ns; /* above the least that a GPU can do */
+    int64_t block;          /* the config's BLOCK, by which it is known */
+    double median_ns;       /* above the least that a GPU can do */
     const char *gpu, *arch; /* NULL: the first device's */
 };
+
+/* The choices of rows that are put, and of what is asked; 0: left out. */
+static int row_op = 1, asked_op, asked_way;
 
 static void put(struct tuning_db_batch *batch, const struct row *row)
 {
@@ -142,12 +178,11 @@ static void put(struct tuning_db_batch *batch, const struct row *row)
     char shape[64], config[128], run[32];
     double median_ns = RECORD_MIN_NS + row->median_ns;
     float time_ns = (float)median_ns;
-    snprintf(shape, sizeof shape, "N=%lld", (long long)row->n);
-    snprintf(config, sizeof config, "VARIANT=2,BLOCK=%lld,ITEMS=32,VEC=4,BLOCKS_PER_SM=8",
-        (long long)row->block);
+    snprintf(shape, sizeof shape, "N=%lld,OP=%d,WAY=4", (long long)row->n, row_op);
+    snprintf(config, sizeof config, "BLOCK=%lld", (long long)row->block);
     snprintf(run, sizeof run, "j-%u/confirm", runs++);
     struct sample sample = {
-        .key = {"reduce", plugin()->fingerprint, shape, "f32", row->arch ? row->arch : "sm_90",
+        .key = {"blocks", plugin()->fingerprint, shape, "f32", row->arch ? row->arch : "sm_90",
             "cold"},
         .config = config,
         .gpu_uuid = "GPU-1",
@@ -197,10 +232,15 @@ struct asked {
 static int64_t block_of(const struct asked *asked)
 {
     char key[SNAPSHOT_KEY_BYTES];
-    struct tune_dim dims[] = {{"N", asked->n}};
-    struct tune_query query = {.kernel = "reduce",
+    struct tune_dim dims[3] = {{"N", asked->n}};
+    size_t dim_count = 1;
+    if (asked_op != 0)
+        dims[dim_count++] = (struct tune_dim){"OP", asked_op};
+    if (asked_way != 0)
+        dims[dim_count++] = (struct tune_dim){"WAY", asked_way};
+    struct tune_query query = {.kernel = "blocks",
         .dims = dims,
-        .dim_count = 1,
+        .dim_count = dim_count,
         .dtype = asked->dtype,
         .gpu = asked->gpu,
         .arch = asked->arch};
@@ -268,6 +308,39 @@ static void every_question_that_a_row_answers_is_answered(void **state)
     assert_int_equal(block_of(&(struct asked){1000, NULL, NULL, "sm_80", 0}), 0);
 }
 
+/* 0 for `block`: the daemon is to be asked. */
+static void expect_choices(int op, int way, int64_t block)
+{
+    struct asked asked = {1000, NULL, NULL, NULL, block};
+    asked_op = op;
+    asked_way = way;
+    if (block != 0)
+        wait_for(asked);
+    else
+        assert_int_equal(block_of(&asked), 0);
+    asked_op = asked_way = 0;
+}
+
+static void choices_may_be_left_out_where_they_are_the_first(void **state)
+{
+    (void)state;
+    commit_one(1000, 512, 50);
+    row_op = 2;
+    commit_one(1000, 256, 50);
+    row_op = 1;
+    start();
+    expect_choices(0, 0, 512);
+    expect_choices(1, 4, 512);
+    expect_choices(2, 0, 256);
+    expect_choices(2, 4, 256);
+    expect_choices(1, 0, 0); /* one of two that may be */
+    expect_choices(1, 3, 0);
+    commit_one(1000, 128, 40);
+    expect_choices(0, 0, 128);
+    expect_choices(1, 4, 128);
+    expect_choices(2, 0, 256);
+}
+
 static void each_target_has_its_own_best(void **state)
 {
     (void)state;
@@ -318,7 +391,7 @@ static void rows_of_other_kernels_and_texts_are_left_out(void **state)
     struct row row = {1000, 512, 50, NULL, NULL};
     struct tuning_db_batch *batch = tuning_db_batch_create();
     char fingerprint[33];
-    struct plugin *changed = registry_find(registry, "reduce", NULL);
+    struct plugin *changed = registry_find(registry, "blocks", NULL);
     strcpy(fingerprint, changed->fingerprint);
     changed->fingerprint[0] ^= 1; /* a row of the kernel's text before */
     put(batch, &row);
@@ -337,8 +410,8 @@ static int64_t stored_block(int64_t n)
 {
     char shape[64];
     struct best best;
-    snprintf(shape, sizeof shape, "N=%lld", (long long)n);
-    struct record_key key = {"reduce", plugin()->fingerprint, shape, "f32", "sm_90", "cold"};
+    snprintf(shape, sizeof shape, "N=%lld,OP=1,WAY=4", (long long)n);
+    struct record_key key = {"blocks", plugin()->fingerprint, shape, "f32", "sm_90", "cold"};
     if (tuning_db_best(db, &key, GPU, 0, &best, NULL) != 0)
         return 0;
     int64_t block = atoll(strstr(best.config, "BLOCK=") + strlen("BLOCK="));
@@ -622,7 +695,7 @@ static void a_changed_kernel_withdraws_its_answers(void **state)
     start();
     wait_for((struct asked){1000, NULL, NULL, NULL, 512});
     registry_reload(registry);
-    registry_find(registry, "reduce", NULL)->fingerprint[0] ^= 1;
+    registry_find(registry, "blocks", NULL)->fingerprint[0] ^= 1;
     publish_set_view(publish, registry, devices, 1);
     wait_for((struct asked){1000, NULL, NULL, NULL, 0});
     wait_for_files(true, false);
@@ -722,6 +795,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(every_question_that_a_row_answers_is_answered),
+        test(choices_may_be_left_out_where_they_are_the_first),
         test(each_target_has_its_own_best),
         test(a_new_best_is_seen_by_an_open_handle),
         test(what_is_not_exact_any_more_is_asked_of_the_daemon),

@@ -201,13 +201,20 @@ static void a_choice_is_given_by_name_by_value_or_not_at_all(void **state)
     assert_string_equal(text, "N=7,OP=1,WAY=3");
     assert_json_equal(
         manifest_shape_to_json(manifest, dims), parse_json("{\"N\":7,\"OP\":1,\"WAY\":3}"));
-    assert_json_equal(manifest_choice_names(manifest, dims), parse_json("{\"OP\":\"sum\"}"));
+    json_t *named = json_object();
+    manifest_name_choices(manifest, dims, named);
+    assert_json_equal(named, parse_json("{\"choices\":{\"OP\":\"sum\"}}"));
+    char *words = manifest_shape_words(manifest, dims);
+    assert_string_equal(words, "N=7 OP=sum WAY=3");
+    free(words);
     free(text);
     read_choices(manifest, "{\"WAY\":\"near\",\"N\":7,\"OP\":\"max\"}", NULL, dims);
     assert_true(dims[0] == 7 && dims[1] == 2 && dims[2] == 1);
     read_choices(manifest, "{\"N\":7,\"OP\":5}", NULL, dims);
     assert_true(dims[1] == 5 && dims[2] == 3);
-    assert_json_equal(manifest_choice_names(manifest, dims), parse_json("{}"));
+    named = json_object();
+    manifest_name_choices(manifest, dims, named);
+    assert_json_equal(named, parse_json("{}"));
     read_choices(manifest, "{\"N\":7,\"OP\":\"mean\"}",
         "\"mean\" is not a value of dimension OP; it takes sum, max, 5", dims);
     read_choices(manifest, "{\"N\":7,\"OP\":3}", "it takes sum, max, 5", dims);
