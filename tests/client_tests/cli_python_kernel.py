@@ -21,6 +21,7 @@ os.environ["TUNE_CUDA_DIR"] = os.path.join(BUILD, "lib", "tunerd", "emulator")
 sys.path.insert(0, os.path.join(SOURCE, "client", "python"))
 import tunerd
 from tunerd import driver
+from tunerd.kernel import library_of
 import fake_arrays
 from fake_arrays import Tensor, ndarray
 
@@ -32,7 +33,8 @@ VARIANTS = {  # variant -> (its configuration, a shape that it can do)
     "registers": ({"THREADS": 64, "ROWS": 1, "ITEMS": 16, "VEC": 2, "SPLIT": 1}, (5, 600)),
     "shared": ({"THREADS": 64, "ROWS": 1, "ITEMS": 4, "VEC": 2, "SPLIT": 1}, (5, 600)),
     "online": ({"THREADS": 64, "ROWS": 1, "ITEMS": 4, "VEC": 2, "SPLIT": 1}, (5, 600)),
-    "split": ({"THREADS": 64, "ROWS": 1, "ITEMS": 2, "VEC": 2, "SPLIT": 4}, (5, 600))}
+    "split": ({"THREADS": 64, "ROWS": 1, "ITEMS": 4, "VEC": 2, "SPLIT": 4}, (5, 600)),
+    "cluster": ({"THREADS": 64, "ROWS": 1, "ITEMS": 8, "VEC": 2, "SPLIT": 2}, (5, 600))}
 
 
 def softmax(row):
@@ -59,11 +61,54 @@ def special_row(kind, count):
     return row
 
 
+#: y = taps[0] * x, or its negative, by blocks that must run together; OP and a constant
+CHOOSING = {
+    "tunerd": 1, "name": "choosing", "summary": "y = +- taps[0] * x",
+    "dims": [{"name": "N", "meaning": "elements"},
+             {"name": "OP", "meaning": "the sign", "values": [{"value": 1, "name": "plus"},
+                                                              {"value": 2, "name": "minus"}, 3]}],
+    "compile_dims": ["OP"], "shapes": [{"N": 256}], "dtypes": ["f32", "f16"],
+    "params": [{"name": "HOW", "meaning": "none", "values": [{"value": 1, "name": "cluster"},
+                                                             {"value": 2, "name": "cooperative"}]}],
+    "buffers": [{"name": "x", "dtype": "T", "count": "N", "fill": {"below": 8}, "role": "in"},
+                {"name": "factor", "dtype": "f32", "count": 1, "fill": {"value": 2}, "role": "in"},
+                {"name": "y", "dtype": {"f32": "f32", "f16": "f32"}, "count": "N", "role": "out"}],
+    "launches": [
+        {"constant": "taps", "buffer": "factor"},
+        {"entry": "choose", "when": "HOW == 1", "grid": ["2 * ceildiv(N, 128)"], "block": [64],
+         "cluster": [2], "args": [{"buffer": "x"}, {"buffer": "y"}, {"scalar": "i64", "value": "N"}]},
+        {"entry": "choose", "when": "HOW == 2", "grid": ["ceildiv(N, 64)"], "block": [64],
+         "cooperative": True,
+         "args": [{"buffer": "x"}, {"buffer": "y"}, {"scalar": "i64", "value": "N"}]}],
+    "reference": {"buffers": [{"name": "r", "dtype": "f64", "count": "N", "role": "out"}],
+                  "launches": [{"entry": "reference", "grid": [1], "block": [1], "args": []}]},
+    "checks": [{"buffer": "y", "reference": "r", "derivation": "none", "tolerance": {"unit": "f32"}}],
+    "default": {"HOW": "cluster"}}
+CHOOSING_SOURCE = """#include <cuda_fp16.h>
+#include <cooperative_groups.h>
+extern "C" { __constant__ float taps[4]; }
+extern "C" __global__ void choose(const TUNE_T *x, float *y, long long n)
+{
+    if (HOW == 2) // no such grid otherwise: the emulator and a GPU trap or hang
+        cooperative_groups::this_grid().sync();
+    if (HOW == 1)
+        cooperative_groups::this_cluster().sync();
+    long long i = blockIdx.x * 64ll + threadIdx.x;
+    float sign = OP == 1 ? 1.0f : OP == 2 ? -1.0f : 0.0f;
+    if (i < n)
+        y[i] = sign * taps[0] * (float)x[i];
+}
+"""
+
+
 class Kernels(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="tunerd_py_")
         cls.write_variants()
+        cls.write_plugin("choosing", CHOOSING, CHOOSING_SOURCE)
+        cls.write_plugin("together", dict(CHOOSING, name="together", default={"HOW": "cooperative"}),
+                         CHOOSING_SOURCE)
         cls.path = os.path.join(cls.folder, "s")
         cls.log = open(os.path.join(cls.folder, "log"), "w")
         cls.daemon = subprocess.Popen(
@@ -93,13 +138,24 @@ class Kernels(unittest.TestCase):
         for variant, (config, _) in VARIANTS.items():
             name = "softmax_" + variant
             os.makedirs(os.path.join(cls.folder, "plugins", name))
+            usual = manifest["default"][0]
             own = dict(manifest, name=name,
-                       default=[dict(config, VARIANT=variant, MIN_BLOCKS=1)] + manifest["default"])
+                       default=[dict(usual, **dict(config, VARIANT=variant, MIN_BLOCKS=1))]
+                       + manifest["default"])
             with open(os.path.join(cls.folder, "plugins", name, name + ".json"), "w") as file:
                 json.dump(own, file)
             for source in ("softmax.cu", "small_floats.cuh", "common.cuh"):
                 shutil.copy(os.path.join(SOURCE, "kernels_src", source),
                             os.path.join(cls.folder, "plugins", name))
+
+    @classmethod
+    def write_plugin(cls, name, manifest, source):
+        folder = os.path.join(cls.folder, "plugins", name)
+        os.makedirs(folder)
+        with open(os.path.join(folder, name + ".json"), "w") as file:
+            json.dump(manifest, file)
+        with open(os.path.join(folder, name + ".cu"), "w") as file:
+            file.write(source)
 
     @classmethod
     def connect(cls):
@@ -177,6 +233,46 @@ class Kernels(unittest.TestCase):
     def test_scratch_and_several_launches(self):
         y = tunerd.Kernel(self.client, "reduce")(Tensor("float32", (10, 100), [0.5] * 1000))
         self.assertEqual((y.shape, y.tolist()), ((1,), [500.0]))
+
+    def test_choices_constants_and_blocks_that_run_together(self):
+        values = [float(i % 7) for i in range(200)]
+        for name in ("choosing", "together"):
+            kernel = tunerd.Kernel(self.client, name)
+            x, factor = Tensor("float32", (200,), values), Tensor("float32", (1,), [3.0])
+            for dims, sign in ((None, 3), ({"OP": "plus"}, 3), ({"OP": "minus"}, -3), ({"OP": 2}, -3),
+                               ({"OP": 3}, 0)):
+                self.assertEqual(kernel(x, factor, dims=dims).tolist(), [sign * v for v in values])
+            # Another factor for the same plan, and outputs that are wider than what comes in.
+            factor = Tensor("float32", (1,), [0.5])
+            self.assertEqual(kernel(x, factor).tolist(), [0.5 * v for v in values])
+            half = Tensor("float16", (200,), values)
+            y = kernel(half, factor)
+            self.assertEqual((y.name, y.tolist()), ("float32", [0.5 * v for v in values]))
+            self.assertEqual(kernel.answer(x, factor, dims={"OP": "minus"})["choices"], {"OP": "minus"})
+            with self.assertRaises(tunerd.Error) as caught:
+                kernel(x, factor, dims={"OP": "times"})
+            self.assertIn("no OP = times; there are plus, minus, 3", str(caught.exception))
+
+    def test_launches_that_set_constants_wait_for_those_on_another_stream(self):
+        kernel = tunerd.Kernel(self.client, "choosing")
+        x, factor = Tensor("float32", (64,), [1.0] * 64), Tensor("float32", (1,), [3.0])
+        kernel(x, factor)
+        calls, whole = [], driver.driver().call
+
+        def call(name, *arguments):
+            calls.append(name)
+            whole(name, *arguments)
+        driver.driver().call = call
+        try:
+            kernel(x, factor)
+            self.assertNotIn("cuStreamWaitEvent", calls)
+            self.assertEqual(calls[-1], "cuEventRecord")
+            code = kernel._plan(library_of(x), [x, factor], None).code
+            driver.driver()._orders[code.module] = (driver.driver()._orders[code.module][0], 1)
+            kernel(x, factor)
+            self.assertIn("cuStreamWaitEvent", calls)
+        finally:
+            driver.driver().call = whole
 
     def test_an_output_has_the_shape_of_its_count(self):
         y = tunerd.Kernel(self.client, "transpose")(Tensor("float32", (2, 3), [1, 2, 3, 4, 5, 6]))

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import time
 from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+                    Sequence, Tuple, Union)
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,8 @@ _ENDED = ("done", "failed", "canceled")  # states of a job that will not change 
 
 #: What travels: a JSON object.
 Json = Dict[str, Any]
-Shape = Mapping[str, int]
+#: Sizes by dim; a choice may be given by its name, or left out.
+Shape = Mapping[str, Union[int, str]]
 
 # Asking these twice does no harm, so a request that a restart of the daemon cut off is sent again.
 _REPEATABLE = frozenset(("ping", "kernels", "describe", "get", "jobs", "watch", "records", "export",
@@ -42,7 +43,7 @@ class Error(Exception):
 
 
 class Subscription(NamedTuple):
-    """What news are wanted of; None matches any."""
+    """What news are wanted of; None matches any, and so does a dim that the shape leaves out."""
     kernel: str
     shape: Optional[Shape]
     dtype: Optional[str]
@@ -50,7 +51,9 @@ class Subscription(NamedTuple):
     def matches(self, result: Json) -> bool:
         return (result.get("kernel") == self.kernel
                 and (self.dtype is None or result.get("dtype") == self.dtype)
-                and (self.shape is None or result.get("shape") == dict(self.shape)))
+                and all(value in (result.get("shape", {}).get(dim),
+                                  result.get("choices", {}).get(dim))
+                        for dim, value in (self.shape or {}).items()))
 
 
 # --- finding a daemon ----------------------------------------------------------------------------
@@ -365,8 +368,8 @@ class Client:
 
     def subscribe(self, kernel: str, shape: Optional[Shape] = None,
                   dtype: Optional[str] = None) -> None:
-        """Asks for news of a kernel: next_news() tells when a sweep of it has ended. Without a shape
-        or dtype of all of them. Holds across restarts of the daemon."""
+        """Asks for news of a kernel: next_news() tells when a sweep of it has ended. Without a shape,
+        a dim of it, or dtype of all of them. Holds across restarts of the daemon."""
         self._subscriptions.append(Subscription(kernel, shape, dtype))
         self.request("watch")
 

@@ -9,12 +9,14 @@ import ctypes
 import hashlib
 import os
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .client import Error, Json
 
 _ATTRIBUTE_CC_MAJOR, _ATTRIBUTE_CC_MINOR = 75, 76
 _FUNCTION_MAX_DYNAMIC_SHARED = 8
+_LAUNCH_COOPERATIVE, _LAUNCH_CLUSTER = 2, 4
+_EVENT_DISABLE_TIMING = 2
 
 #: ctypes of scalar arguments
 SCALARS: Dict[str, Any] = {
@@ -36,12 +38,41 @@ _PROTOTYPES: Dict[str, Sequence[Any]] = {
     "cuDeviceGetName": [ctypes.c_char_p, _INT, _INT],
     "cuModuleLoadData": [_OUT(_HANDLE), ctypes.c_char_p],
     "cuModuleGetFunction": [_OUT(_HANDLE), _HANDLE, ctypes.c_char_p],
+    "cuModuleGetGlobal_v2": [_OUT(_POINTER), _OUT(_SIZE), _HANDLE, ctypes.c_char_p],
     "cuFuncSetAttribute": [_HANDLE, _INT, _INT],
     "cuLaunchKernel": [_HANDLE] + [_U32] * 7 + [_HANDLE, _OUT(_HANDLE), _OUT(_HANDLE)],
     "cuMemsetD8Async": [_POINTER, ctypes.c_ubyte, _SIZE, _HANDLE],
+    "cuMemcpyDtoDAsync_v2": [_POINTER, _POINTER, _SIZE, _HANDLE],
+    "cuStreamIsCapturing": [_HANDLE, _OUT(_INT)],
+    "cuStreamWaitEvent": [_HANDLE, _HANDLE, _U32],
+    "cuEventCreate": [_OUT(_HANDLE), _U32],
+    "cuEventRecord": [_HANDLE, _HANDLE],
     "cuGetErrorName": [_INT, _OUT(ctypes.c_char_p)],
     "cuGetErrorString": [_INT, _OUT(ctypes.c_char_p)],
 }
+
+
+class _Value(ctypes.Union):
+    _fields_ = [("cluster", _U32 * 3), ("cooperative", _INT), ("room", ctypes.c_char * 64)]
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = [("id", _U32), ("pad", ctypes.c_char * 4), ("value", _Value)]
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+    _fields_ = [("grid", _U32 * 3), ("block", _U32 * 3), ("shared_bytes", _U32),
+                ("stream", _HANDLE), ("attributes", _OUT(_Attribute)), ("attribute_count", _U32)]
+
+
+_LAUNCH_EX = [_OUT(_Config), _HANDLE, _OUT(_HANDLE), _OUT(_HANDLE)]
+
+
+class Code(NamedTuple):
+    """Code that is loaded in a context."""
+    module: int
+    functions: Dict[str, int]  # by entry
 
 
 class Driver:
@@ -55,11 +86,16 @@ class Driver:
             function.argtypes = arguments
             function.restype = ctypes.c_int
             self._functions[name] = function
+        launch_ex = getattr(self._library, "cuLaunchKernelEx", None)  # of a driver since CUDA 11.8
+        if launch_ex is not None:
+            launch_ex.argtypes, launch_ex.restype = _LAUNCH_EX, ctypes.c_int
+            self._functions["cuLaunchKernelEx"] = launch_ex
         self.call("cuInit", 0)
         version = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(version))
         self.version = version.value  #: 13000 for CUDA 13.0
-        self._modules: Dict[Tuple[int, bytes], Dict[str, int]] = {}
+        self._codes: Dict[Tuple[int, bytes], Code] = {}
+        self._orders: Dict[int, Tuple[int, int]] = {}  # by module: (event, stream) of its constants
         self._shared: Dict[int, int] = {}  # dynamic shared memory that a function may use
         self._lock = threading.Lock()
 
@@ -100,18 +136,28 @@ class Driver:
         self.call("cuDeviceGetName", name, len(name), ordinal)
         return name.value.decode(), 10 * major.value + minor.value
 
-    def functions(self, answer: Json) -> Dict[str, int]:
-        """Loads the code of an answer of get(cubin=True) into the current context, once, and returns
-        its kernels by entry, allowed the shared memory of the answer's launches. Code stays loaded
-        until the context ends."""
+    def code(self, answer: Json) -> Code:
+        """Loads the code of an answer of get(cubin=True) into the current context, once. Its kernels
+        are allowed the shared memory of the answer's launches. Code stays loaded until the context
+        ends."""
         key = (self._context(), hashlib.sha256(answer["cubin"].encode()).digest())
         with self._lock:
-            functions = self._modules.get(key)
-            if functions is None:
-                functions = self._modules[key] = self._load(answer)
+            code = self._codes.get(key)
+            if code is None:
+                code = self._codes[key] = self._load(answer)
             for launch in answer["launches"]:
-                self._allow_shared(functions, launch)
-            return functions
+                self._allow_shared(code.functions, launch)
+            return code
+
+    def constant(self, code: Code, name: str, size: int) -> int:
+        """The address of a variable that `size` bytes are to be copied to."""
+        address, room = ctypes.c_uint64(), ctypes.c_size_t()
+        self.call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(room), code.module,
+                  name.encode())
+        if size > room.value:
+            raise Error("limit", "the constant %s has %d bytes; %d are to be copied to it"
+                        % (name, room.value, size))
+        return address.value
 
     def _allow_shared(self, functions: Dict[str, int], launch: Json) -> None:
         """Raises it, never lowers it: the launches of another shape may need more."""
@@ -123,7 +169,7 @@ class Driver:
             self.call("cuFuncSetAttribute", function, _FUNCTION_MAX_DYNAMIC_SHARED, size)
             self._shared[function] = size
 
-    def _load(self, answer: Json) -> Dict[str, int]:
+    def _load(self, answer: Json) -> Code:
         self._check_fit(answer)
         module = ctypes.c_void_p()
         image = base64.b64decode(answer["cubin"]) + b"\0"  # PTX is text and ends with a NUL
@@ -134,7 +180,8 @@ class Driver:
             self.call("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
             assert function.value
             functions[entry] = function.value
-        return functions
+        assert module.value
+        return Code(module.value, functions)
 
     def _check_fit(self, answer: Json) -> None:
         """A cubin runs on GPUs of its major version from its minor version on, and needs a driver of
@@ -157,6 +204,54 @@ class Driver:
         """Queues a kernel. `arguments` is an array of pointers to the arguments' values, which are
         copied."""
         self.call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+
+    def launch_together(self, function: int, grid: Sequence[int], block: Sequence[int],
+                        shared_bytes: int, stream: int, arguments: Any,
+                        cluster: Optional[Sequence[int]], is_cooperative: bool) -> None:
+        """The same for blocks that run at the same time: those of a cluster, or all."""
+        if "cuLaunchKernelEx" not in self._functions:
+            raise Error("no_device", "clusters and cooperative launches need a driver of CUDA 11.8 or "
+                        "later")
+        attributes = (_Attribute * 2)()
+        count = 0
+        if cluster:
+            attributes[count].id = _LAUNCH_CLUSTER
+            attributes[count].value.cluster[:] = list(cluster)
+            count += 1
+        if is_cooperative:
+            attributes[count].id = _LAUNCH_COOPERATIVE
+            attributes[count].value.cooperative = 1
+            count += 1
+        config = _Config((_U32 * 3)(*grid), (_U32 * 3)(*block), shared_bytes, stream, attributes, count)
+        self.call("cuLaunchKernelEx", ctypes.byref(config), function, arguments, None)
+
+    def copy(self, to: int, source: int, count: int, stream: int) -> None:
+        """Queues a copy of `count` bytes on the GPU."""
+        self.call("cuMemcpyDtoDAsync_v2", to, source, count, stream)
+
+    def begin_constants(self, code: Code, stream: int) -> bool:
+        """Before launches that set constants of `code`, which has one set of them: lets the stream wait
+        for those on another stream before. False while capturing, when it cannot."""
+        capturing = ctypes.c_int()
+        self.call("cuStreamIsCapturing", stream, ctypes.byref(capturing))
+        with self._lock:
+            if capturing.value:
+                return False
+            if code.module not in self._orders:
+                made = ctypes.c_void_p()
+                self.call("cuEventCreate", ctypes.byref(made), _EVENT_DISABLE_TIMING)
+                self._orders[code.module] = (made.value or 0, stream)
+            event, last = self._orders[code.module]
+            if last != stream:
+                self.call("cuStreamWaitEvent", stream, event, 0)
+            return True
+
+    def end_constants(self, code: Code, stream: int) -> None:
+        """After them, where begin_constants has said so."""
+        with self._lock:
+            event, _ = self._orders[code.module]
+            self.call("cuEventRecord", event, stream)
+            self._orders[code.module] = (event, stream)
 
     def memset(self, address: int, byte: int, count: int, stream: int) -> None:
         """Queues a memset of `count` bytes."""

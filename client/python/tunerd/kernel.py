@@ -17,7 +17,11 @@ a multiple of 16.
 
 Which shape: where a buffer's count is a product of dims, "M * N", these are the array's last axes, and
 all axes before them count into the first: softmax of a [B][H][S][S] tensor has M = B*H*S, N = S. Where
-the counts do not say it, `dims` does: kernel(x, dims={"N": 7}).
+the counts do not say it, `dims` does: kernel(x, dims={"N": 7}). So it does for choices, by name or
+number: kernel(x, dims={"OP": "max"}); one that is left out is the first that the manifest lists.
+
+A kernel that reads constants has one set of them on a GPU: a call on another stream than the one before
+waits, on the GPU, until that has ended.
 """
 from __future__ import annotations
 
@@ -62,7 +66,7 @@ def library_of(array: Any) -> ModuleType:
 class _Buffer(NamedTuple):
     """A buffer as the manifest has it."""
     name: str
-    dtype: str                    # "T": the swept one
+    dtype: Union[str, Mapping[str, str]]  # "T": the swept one; a map: by the swept one
     role: str
     size: str                     # elements, an expression
     factors: Optional[List[str]]  # dims and numbers whose product `size` is; None: it is none
@@ -73,6 +77,8 @@ class _Launch(NamedTuple):
     grid: Sequence[int]
     block: Sequence[int]
     shared_bytes: int
+    cluster: Optional[Sequence[int]]
+    is_cooperative: bool
     repeat: int
     values: List[Tuple[Any, str]]  # (ctypes value, buffer or scalar) to fill in before a launch
     arguments: Any                 # array of pointers to all values
@@ -82,6 +88,12 @@ class _Launch(NamedTuple):
 class _Memset(NamedTuple):
     buffer: str
     byte: int
+    size: int  # bytes
+
+
+class _Constant(NamedTuple):
+    buffer: str
+    address: int
     size: int  # bytes
 
 
@@ -95,7 +107,9 @@ class _Output(NamedTuple):
 class _Plan(NamedTuple):
     """All that a call does for one shape, dtype and device."""
     answer: Json
-    steps: List[Union[_Launch, _Memset]]
+    code: driver_module.Code
+    steps: List[Union[_Launch, _Memset, _Constant]]
+    has_constants: bool
     inputs: List[_Buffer]
     outputs: List[_Output]
     scratch: List[Tuple[str, int]]  # (name, bytes)
@@ -118,6 +132,7 @@ class Kernel:
         self._client = client
         self._dtype, self._mode, self._policy, self._session = dtype, mode, policy, session
         self._dims: List[str] = [dim["name"] for dim in manifest["dims"]]
+        self._choices = {dim["name"]: _choices_of(dim) for dim in manifest["dims"] if dim.get("values")}
         self._dtypes: List[str] = manifest["dtypes"]
         self._buffers = [self._buffer_of(buffer) for buffer in manifest["buffers"]]
         self._inputs = [b for b in self._buffers if b.role in ("in", "inout")]
@@ -180,7 +195,7 @@ class Kernel:
 
     def _shape_of(self, arrays: Sequence[Any], dims: Optional[Shape]) -> Dict[str, int]:
         """The dims, from `dims` and the arrays' shapes, which must agree."""
-        found = {name: (value, "dims") for name, value in (dims or {}).items()}
+        found = {name: (self._value_of(name, value), "dims") for name, value in (dims or {}).items()}
         for buffer, array in zip(self._inputs, arrays):
             if buffer.factors is None:
                 continue
@@ -191,11 +206,23 @@ class Kernel:
                 if found.setdefault(name, (value, buffer.name))[0] != value:
                     raise Error("invalid_request", "%s has %s = %d, but %s says %d"
                                 % (buffer.name, name, value, found[name][1], found[name][0]))
+        for name, choices in self._choices.items():
+            found.setdefault(name, (next(iter(choices.values())), "the manifest"))
         missing = [name for name in self._dims if name not in found]
         if missing:
             raise Error("invalid_request", "the shapes of %s do not tell %s: give dims={...}"
                         % (self._input_names(), ", ".join(missing)))
         return {name: found[name][0] for name in self._dims}
+
+    def _value_of(self, name: str, value: Union[int, str]) -> int:
+        """The number of a dim: of a choice that is given by its name."""
+        if not isinstance(value, str):
+            return value
+        choices = self._choices.get(name, {})
+        if value not in choices:
+            raise Error("invalid_request", "%s has no %s = %s%s" % (
+                self.name, name, value, "; there are " + ", ".join(choices) if choices else ""))
+        return choices[value]
 
     def _plan(self, library: ModuleType, arrays: Sequence[Any], dims: Optional[Shape]) -> _Plan:
         driver_module.driver().use_context_of(library.device_of(arrays[0]))
@@ -226,7 +253,7 @@ class Kernel:
         answer = self._client.get(self.name, shape, dtype=dtype, mode=self._mode, gpu=gpu,
                                   arch="sm_%d" % sm if sm else "cpu", policy=self._policy,
                                   session=self._session, cubin=True)
-        functions = driver.functions(answer)
+        code = driver.code(answer)
         del answer["cubin"]  # the driver has it, and plans are kept
         sizes = {buffer["name"]: buffer["bytes"] for buffer in answer["buffers"]}
         for buffer, array in zip(self._inputs, arrays):
@@ -237,8 +264,9 @@ class Kernel:
                 stored = _stored(buffer, dtype)
                 axes = self._out_shape(buffer, arrays, shape, sizes[buffer.name], stored)
                 outputs.append(_Output(buffer.name, axes, math.prod(axes), stored))
-        return _Plan(answer=answer, steps=[_step_of(launch, functions, sizes)
-                                           for launch in answer["launches"]],
+        steps = [_step_of(driver, launch, code, sizes) for launch in answer["launches"]]
+        return _Plan(answer=answer, code=code, steps=steps,
+                     has_constants=any(isinstance(step, _Constant) for step in steps),
                      inputs=self._inputs, outputs=outputs,
                      scratch=[(b.name, sizes[b.name]) for b in self._buffers
                               if b.role == "scratch" and sizes[b.name] > 0],
@@ -279,19 +307,32 @@ class Kernel:
         for name in plan.absent:
             values[name] = 0
         driver, stream = driver_module.driver(), library.stream_of(arrays[0])
+        is_ordered = plan.has_constants and driver.begin_constants(plan.code, stream)
         for step in plan.steps:
             if isinstance(step, _Memset):
                 driver.memset(values[step.buffer], step.byte, step.size, stream)
-                continue
-            for value, name in step.values:
-                if name not in values:
-                    raise Error("invalid_request", "%s needs the value of %s: give scalars={...}"
-                                % (self.name, name))
-                value.value = values[name]
-            for _ in range(step.repeat):
+            elif isinstance(step, _Constant):
+                driver.copy(step.address, values[step.buffer], step.size, stream)
+            else:
+                self._launch(driver, step, values, stream)
+        if is_ordered:
+            driver.end_constants(plan.code, stream)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _launch(self, driver: driver_module.Driver, step: _Launch, values: Mapping[str, Any],
+                stream: int) -> None:
+        for value, name in step.values:
+            if name not in values:
+                raise Error("invalid_request", "%s needs the value of %s: give scalars={...}"
+                            % (self.name, name))
+            value.value = values[name]
+        for _ in range(step.repeat):
+            if step.cluster or step.is_cooperative:
+                driver.launch_together(step.function, step.grid, step.block, step.shared_bytes, stream,
+                                       step.arguments, step.cluster, step.is_cooperative)
+            else:
                 driver.launch(step.function, step.grid, step.block, step.shared_bytes, stream,
                               step.arguments)
-        return results[0] if len(results) == 1 else tuple(results)
 
     def _outputs(self, library: ModuleType, plan: _Plan, arrays: Sequence[Any], out: Any,
                  values: Dict[str, Any]) -> List[Any]:
@@ -331,8 +372,16 @@ def _last_axes(buffer: _Buffer, shape: Tuple[int, ...]) -> Tuple[int, ...]:
     return (math.prod(shape[:first]), *shape[first:])
 
 
+def _choices_of(dim: Json) -> Dict[str, int]:
+    """name or number -> number, in the manifest's order."""
+    pairs = [(value["name"], value["value"]) if isinstance(value, dict) else (str(value), value)
+             for value in dim["values"]]
+    return dict(pairs)
+
+
 def _stored(buffer: _Buffer, dtype: str) -> str:
-    own = dtype if buffer.dtype == "T" else buffer.dtype
+    own = dtype if buffer.dtype == "T" else buffer.dtype if isinstance(buffer.dtype, str) \
+        else buffer.dtype[dtype]
     return _STORED_AS.get(own, own)
 
 
@@ -352,13 +401,13 @@ def _address(library: ModuleType, name: str, array: Any, first: Any) -> int:
     return address
 
 
-def _step_of(launch: Json, functions: Dict[str, int], sizes: Dict[str, int]) -> \
-        Union[_Launch, _Memset]:
+def _step_of(driver: driver_module.Driver, launch: Json, code: driver_module.Code,
+             sizes: Dict[str, int]) -> Union[_Launch, _Memset, _Constant]:
     if "memset" in launch:
         return _Memset(launch["memset"], launch["byte"], sizes[launch["memset"]])
-    if launch.get("cluster") or launch.get("cooperative"):
-        raise Error("invalid_request", "%s is launched in clusters or cooperatively, which this package "
-                    "cannot do: use libtune's tune_cuda.h" % launch["entry"])
+    if "constant" in launch:
+        size = sizes[launch["buffer"]]
+        return _Constant(launch["buffer"], driver.constant(code, launch["constant"], size), size)
     keep: List[Any] = []
     values: List[Tuple[Any, str]] = []
     for argument in launch["args"]:
@@ -373,5 +422,6 @@ def _step_of(launch: Json, functions: Dict[str, int], sizes: Dict[str, int]) -> 
             value.value = argument["value"]
         keep.append(value)
     pointers = (ctypes.c_void_p * len(keep))(*(ctypes.addressof(value) for value in keep))
-    return _Launch(functions[launch["entry"]], launch["grid"], launch["block"],
-                   launch["shared_bytes"], launch.get("repeat", 1), values, pointers, keep)
+    return _Launch(code.functions[launch["entry"]], launch["grid"], launch["block"],
+                   launch["shared_bytes"], launch.get("cluster"), bool(launch.get("cooperative")),
+                   launch.get("repeat", 1), values, pointers, keep)
