@@ -42,9 +42,10 @@ int open_parts(void **state)
 {
     if (support_start(state))
         return -1;
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s/plugins", getenv("TUNE_SOURCE_DIR"));
-    parts_registry = registry_create((const char *const[]){folder, NULL});
+    char own[4096], shipped[4096];
+    snprintf(own, sizeof own, "%s/tests/daemon_tests/plugins", getenv("TUNE_SOURCE_DIR"));
+    snprintf(shipped, sizeof shipped, "%s/plugins", getenv("TUNE_SOURCE_DIR"));
+    parts_registry = registry_create((const char *const[]){own, shipped, NULL});
     registry_reload(parts_registry);
     parts = (struct tuning_deps){
         .loop = test_loop(), .harness = &harness, .compile_workers = 1, .host = "here"};

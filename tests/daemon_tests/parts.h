@@ -1,5 +1,5 @@
 /* All that a tuning or a job stands on: database, writer, scheduler with stand-in workers, images,
- * the shipped kernels. */
+ * the shipped kernels, and a transpose of the tests' own. */
 #ifndef DAEMON_PARTS_H
 #define DAEMON_PARTS_H
 

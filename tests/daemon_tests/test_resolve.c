@@ -1,4 +1,4 @@
-/* Which configuration is served, and what is said about it: on a shipped kernel and on one with
+/* Which configuration is served, and what is said about it: on a transpose and on a kernel with
  * choices, with samples put into the database by hand. */
 #include "daemon/resolve.h"
 #include "parts.h"

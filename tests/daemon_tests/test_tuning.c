@@ -43,7 +43,7 @@ static int finish(void **state)
     return close_parts(state);
 }
 
-/* The shipped transpose, `evals` configurations of it, on the first `devices` devices; filter: of
+/* The transpose, `evals` configurations of it, on the first `devices` devices; filter: of
  * these values alone, taken. */
 static struct tuning *tune_by(const char *strategy, size_t evals, size_t devices, json_t *filter)
 {

@@ -48,7 +48,7 @@ static int finish(void **state)
     return close_parts(state);
 }
 
-/* --- tuning the shipped transpose ------------------------------------------------------------- */
+/* --- tuning the transpose --------------------------------------------------------------------- */
 
 static struct tuning_spec spec_of(const char *strategy)
 {

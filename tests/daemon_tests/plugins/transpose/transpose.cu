@@ -1,0 +1,1 @@
+/* Never compiled: the workers of these tests only say that they do. */
