@@ -7,8 +7,8 @@
 // VARIANT 1 (constant): the same, the filter in constant memory.
 // VARIANT 2 (tiled): the block first copies its tile of x with a halo to shared memory.
 // VARIANT 3 (coarsened): as 2, and a thread computes ROWS x COLS elements of y. It walks down its
-//   strip; each row of x that it reads is used for all K rows of y that need it, whose sums stand
-//   in registers and move on by one row at each step, and for all COLS columns.
+//   strip, BATCH rows of x at a time; each is used for all K rows of y that need it, whose sums
+//   stand in registers and move on at each step, and for all COLS columns.
 // VARIANT 4 (cached): as 3, without a tile: the window of a row comes from global memory, where L1
 //   holds what neighbouring threads share.
 // 3 and 4 keep K * COLS sums and are bound by the FMA units for a large K; then a filter row that
@@ -43,7 +43,7 @@
 #define VEC 4 // floats per global access; divides W and COLS
 #endif
 #ifndef BATCH
-#define BATCH 2 // rows of x that a thread reads before it uses them
+#define BATCH 2 // rows of x that a thread takes at a time
 #endif
 #ifndef TAPS
 #define TAPS 0 // where the filter stands: 0 constant memory, 1 registers
@@ -59,12 +59,12 @@ constexpr int THREADS = BLOCK_X * BLOCK_Y;
 
 static_assert(
     THREADS >= 128 && THREADS <= 256, "a block has 128 to 256 threads: BLOCK_X * BLOCK_Y");
-static_assert(VARIANT >= 3 ||
-                  (COLS == 1 && ROWS == 1 && VEC == 1 && TAPS == 0 && SKIP == 0 && MIN_BLOCKS == 1),
+static_assert(VARIANT >= 3 || (COLS == 1 && ROWS == 1 && VEC == 1 && BATCH == 1 && TAPS == 0 &&
+                                  SKIP == 0 && MIN_BLOCKS == 1),
     "naive, constant and tiled compute one element of y per thread");
 static_assert(VARIANT < 3 || ROWS > 1, "coarsened and cached compute several rows per thread");
 static_assert(VARIANT != 0 || (BLOCK_X == 32 && BLOCK_Y == 8), "naive stands once in the space");
-static_assert(VARIANT == 4 || BATCH == 1, "only cached has to wait for global memory at each row");
+
 static_assert(VEC <= COLS, "an access is not wider than a thread's columns: VEC is at most COLS");
 
 #if TUNE_REFERENCE
@@ -182,22 +182,34 @@ struct filter_taps {
     }
 };
 
-// Adds row r of the strip's rows of x to the sums of the rows of y. sums[a] belongs to row r - a of
-// the strip: it takes over the sum that filter row a - 1 left in the step before.
-__device__ inline void add_row(
-    float (&sums)[K][COLS], const float *window, const struct filter_taps &taps, int r)
+// Sums that are under way: of the K - 1 rows of y that earlier rows of x have begun, and of BATCH
+// new ones.
+constexpr int OPEN = K + BATCH - 1;
+
+// Adds rows r0.. of the strip's rows of x. sums[e] then belongs to row r0 + BATCH - 1 - e of y: it
+// takes over what sums[e - BATCH] was, and the last BATCH are complete. Filter row a leads from row
+// r0 + i of x to sums[a + BATCH - 1 - i]; each of its elements is loaded once for all of them.
+__device__ inline void add_rows(float (&sums)[OPEN][COLS], const float (&x)[BATCH][WINDOW],
+    const struct filter_taps &taps, int r0)
 {
 #pragma unroll
     for (int a = K - 1; a >= 0; a--) {
-        if (SKIP && (a > r || a + ROWS <= r))
+        if (SKIP && (a > r0 + BATCH - 1 || a + ROWS <= r0))
             continue;
+            // The sums that no later filter row than this one leads to; those below a are still
+            // old.
+#pragma unroll
+        for (int e = a == K - 1 ? OPEN - 1 : a; e >= a; e--)
+#pragma unroll
+            for (int c = 0; c < COLS; c++)
+                sums[e][c] = e >= BATCH ? sums[e - BATCH][c] : 0.0f;
 #pragma unroll
         for (int b = 0; b < K; b++)
 #pragma unroll
-            for (int c = 0; c < COLS; c++)
-                sums[a][c] = taps.at(a, b) * window[b + c] + (b > 0      ? sums[a][c]
-                                                                 : a > 0 ? sums[a - 1][c]
-                                                                         : 0.0f);
+            for (int i = 0; i < BATCH; i++)
+#pragma unroll
+                for (int c = 0; c < COLS; c++)
+                    sums[a + BATCH - 1 - i][c] += taps.at(a, b) * x[i][LEFT - BEFORE + b + c];
     }
 }
 
@@ -229,19 +241,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     // Rows of x until the last row of y that exists is complete.
     const int rows = (int)least(ROWS, H - row0) + K - 1;
-    float sums[K][COLS] = {};
+    float sums[OPEN][COLS] = {};
 #pragma unroll 1
     for (int r0 = 0; r0 < rows; r0 += BATCH) {
         float window[BATCH][WINDOW];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
+            const int r = min(r0 + i, rows - 1); // beyond the last one any row will do
 #if VARIANT == 3
-            const float *const from = tile + (strip + r0 + i) * SPAN_W + col;
+            const float *const from = tile + (strip + r) * SPAN_W + col;
 #pragma unroll
             for (int j = 0; j < WINDOW; j += WIDTH)
                 load(reinterpret_cast<float(&)[WIDTH]>(window[i][j]), from + j);
 #else
-            const i64 row = r0 + i < rows ? bordered<BORDER>(row0 + r0 + i - BEFORE, H) : -1;
+            const i64 row = bordered<BORDER>(row0 + r - BEFORE, H);
             if (row >= 0)
                 read_window<BORDER, VEC>(window[i], x + row * W, col0 - LEFT, W);
             else
@@ -249,12 +262,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                     zero = 0.0f;
 #endif
         }
+        add_rows(sums, window, taps, r0);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            const int r = r0 + i;
-            add_row(sums, window[i] + LEFT - BEFORE, taps, r);
+            const int r = r0 + i; // completes row r - (K - 1) of y
             if (r >= K - 1 && r < rows)
-                write_row<VEC>(y + (row0 + r - (K - 1)) * W, col0, W, sums[K - 1]);
+                write_row<VEC>(y + (row0 + r - (K - 1)) * W, col0, W, sums[OPEN - 1 - i]);
         }
     }
 }

@@ -299,19 +299,19 @@ __device__ inline void walk(const float *__restrict__ x, const float *__restrict
         float floats[BATCH][STEP_FLOATS];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
+            const int r = min(r0 + i, rows - 1); // beyond the last one any row will do
 #if VARIANT == 2
-            const float *const from = of_rows + (strip + r0 + i) * TILE_W + col;
+            const float *const from = of_rows + (strip + r) * TILE_W + col;
 #pragma unroll
             for (int j = 0; j < COLS; j += WIDTH)
                 load(reinterpret_cast<float(&)[WIDTH]>(floats[i][j]), from + j);
 #else
-            if (i == 0 || r0 + i < rows)
-                read_step(floats[i], x, row0 + r0 + i - BEFORE, col0, H, W);
+            read_step(floats[i], x, row0 + r - BEFORE, col0, H, W);
 #endif
         }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            const int r = r0 + i;
+            const int r = r0 + i; // completes row r - (K - 1) of y
 #if VARIANT == 3
             float row[COLS];
             sum_row(row, floats[i], row_of);
