@@ -1,5 +1,5 @@
-// What the stencils share: copies from global to shared memory that leave the thread free, and
-// stores with a hint.
+// What the stencils share: copies from global to shared memory that leave the thread free, stores,
+// and the order of a call's launches.
 #pragma once
 #include "common.cuh"
 
@@ -41,29 +41,30 @@ template <int PENDING> __device__ inline void copies_wait()
 #endif
 }
 
-// A store of what is not read again soon: L2 gives its line up first, and keeps what neighbours
-// will read.
-__device__ inline void store_streaming(float *to, const float (&in)[1])
+// Stores 1, 2 or 4 floats by one access; a plain assignment may become one for each float.
+// STREAMING: they are not read again soon, so L2 gives their line up first and keeps what
+// neighbours will read.
+template <bool STREAMING, typename T> __device__ inline void store_word(T *to, T v)
 {
-    __stcs(to, in[0]);
+    if constexpr (STREAMING)
+        __stcs(to, v);
+    else
+        __stwb(to, v);
 }
 
-__device__ inline void store_streaming(float *to, const float (&in)[2])
+template <bool STREAMING> __device__ inline void store_whole(float *to, const float (&in)[1])
 {
-    float2 v;
-    v.x = in[0];
-    v.y = in[1];
-    __stcs(reinterpret_cast<float2 *>(to), v);
+    store_word<STREAMING>(to, in[0]);
 }
 
-__device__ inline void store_streaming(float *to, const float (&in)[4])
+template <bool STREAMING> __device__ inline void store_whole(float *to, const float (&in)[2])
 {
-    float4 v;
-    v.x = in[0];
-    v.y = in[1];
-    v.z = in[2];
-    v.w = in[3];
-    __stcs(reinterpret_cast<float4 *>(to), v);
+    store_word<STREAMING>(reinterpret_cast<float2 *>(to), make_float2(in[0], in[1]));
+}
+
+template <bool STREAMING> __device__ inline void store_whole(float *to, const float (&in)[4])
+{
+    store_word<STREAMING>(reinterpret_cast<float4 *>(to), make_float4(in[0], in[1], in[2], in[3]));
 }
 
 // A launch of several reads what the one before it wrote: they alternate between `out` and `other`

@@ -247,10 +247,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
             const int done = row - S + i;
             if (done < 0 || done >= walk.count)
                 continue;
-            if constexpr (STREAM)
-                store_streaming(walk.to + done * W, rows[i]);
-            else
-                store(walk.to + done * W, rows[i]);
+            store_whole<STREAM>(walk.to + done * W, rows[i]);
         }
     }
 }

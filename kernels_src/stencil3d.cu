@@ -130,10 +130,6 @@ constexpr int RIM = (S - 1) * R;                   // rows of the patch that onl
 constexpr int RIM_X = (int)ceildiv(RIM, VEC) * VEC;
 constexpr int TILE_X = PATCH_X - 2 * RIM_X, TILE_Y = PATCH_Y - 2 * RIM; // what a block writes
 
-constexpr int WIDTH = PATCH_X + 2 * HALO_X;               // of a plane in shared memory
-constexpr int PLANE = (PATCH_Y + 2 * R) * WIDTH;          // its floats
-constexpr int COPIES = (int)ceildiv(PLANE, VEC *THREADS); // accesses of a thread for one plane
-
 struct grid_size {
     i64 D, H, W;
 };
@@ -160,14 +156,6 @@ __device__ inline bool is_inner(i64 at, i64 size)
     return at >= R && at < size - R;
 }
 
-__device__ inline void write(float *to, const float (&v)[VEC])
-{
-    if constexpr (STREAM)
-        store_streaming(to, v);
-    else
-        store(to, v);
-}
-
 #if VARIANT == 0
 
 extern "C" __global__ void __launch_bounds__(THREADS) stencil3d(
@@ -185,19 +173,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) stencil3d(
         return;
     for (i64 z = blockIdx.y * slab; z < least(blockIdx.y * slab + slab, D); z++) {
         const i64 at = (z * H + y) * W + x;
-        float sum[1] = {from[at]};
+        float sum = from[at];
         if (is_inner(z, D) && is_inner(y, H) && is_inner(x, W)) {
-            sum[0] *= w.centre;
+            sum *= w.centre;
             for (int k = 1; k <= R; k++)
-                sum[0] += w.of[k - 1] *
-                          (((from[at - k] + from[at + k]) + (from[at - k * W] + from[at + k * W])) +
-                              (from[at - k * H * W] + from[at + k * H * W]));
+                sum += w.of[k - 1] *
+                       (((from[at - k] + from[at + k]) + (from[at - k * W] + from[at + k * W])) +
+                           (from[at - k * H * W] + from[at + k * H * W]));
         }
-        write(to + at, sum);
+        to[at] = sum;
     }
 }
 
 #else
+
+constexpr int WIDTH = PATCH_X + 2 * HALO_X;               // of a plane in shared memory
+constexpr int PLANE = (PATCH_Y + 2 * R) * WIDTH;          // its floats
+constexpr int COPIES = (int)ceildiv(PLANE, VEC *THREADS); // accesses of a thread for one plane
 
 // A thread's place: its cells begin at row y, column x of the grid and at `own` of a staged plane.
 struct place {
@@ -351,7 +343,7 @@ __device__ inline void write_rows(
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (at.written >> r & 1)
-            write(cells + r * size.W, v[r]);
+            store_whole<STREAM>(cells + r * size.W, v[r]);
 }
 
 #if VARIANT == 1
