@@ -17,13 +17,15 @@
 //   which is the shorter way while tiles are few.
 // VARIANT 5 (look_back): one kernel that reads x once. Each tile waits for its predecessors' sums
 //   by a decoupled look-back (scan.cuh).
-// i32 is exact in all. f32 is deterministic in all but 5, where the order of additions depends on
-// which sums were there first.
+// VARIANT 6 (persistent): as 5, by blocks that stay: while a tile looks back and is written, the
+//   block's next one is already on its way to shared memory (sm_80 on).
+// i32 is exact in all. f32 is deterministic in all but 5 and 6, where the order of additions
+// depends on which sums were there first.
 //
 // x and out must be aligned to 16 bytes. From a NaN on everything is NaN, from an infinity on as
 // the sum says; denormals are kept; a sum of zeros is +0.
 #ifndef VARIANT
-#define VARIANT 5 // 0 naive, 1 kogge_stone, 2 brent_kung, 3 warp, 4 two_kernels, 5 look_back
+#define VARIANT 5 // 0 to 6, as above
 #endif
 #ifndef BLOCK
 #define BLOCK 256 // threads per block, power of 2
@@ -56,10 +58,14 @@ static_assert(
 static_assert(VARIANT == 0 || VARIANT > 2 || (LOAD != 2 && MIN_BLOCKS == 1),
     "a block scan in shared memory wants each thread's elements side by side, and its lesson needs "
     "no MIN_BLOCKS");
-static_assert(VARIANT == 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK and REST");
+static_assert(VARIANT >= 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK and REST");
 static_assert(LOAD != 1 || (ITEMS > 4 && BLOCK * (ITEMS + (ITEMS / 4 % 2 == 0 ? 4 : 0)) <= 11776),
     "a tile that is transposed has more than one access per thread, and fits 46 KiB of shared "
     "memory with its padding");
+static_assert(VARIANT != 6 || (LOAD == 2 && BLOCK * ITEMS <= 10240),
+    "a tile that is fetched ahead is striped, and fits 40 KiB of shared memory");
+static_assert(VARIANT != 6 || MIN_BLOCKS * BLOCK >= 512,
+    "blocks that stay are enough to fill a multiprocessor: MIN_BLOCKS * BLOCK is at least 512");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 16) <= 65536,
@@ -267,8 +273,9 @@ __device__ inline element threads_before(element own)
 }
 
 // A thread has one row. The sum of all tiles before this one is `sums[tile]`.
+template <typename F, typename G>
 __device__ inline void scan_block(
-    element (&v)[ITEMS], const element *__restrict__ sums, const u64 *, i64 tile)
+    element (&v)[ITEMS], const element *__restrict__ sums, const u64 *, i64 tile, F, G)
 {
     add_up(v, 0);
     begin_row(v, 0, add(sums[tile], threads_before(v[ITEMS - 1])));
@@ -307,8 +314,11 @@ __device__ inline element tiles_before(const element *__restrict__ sums, u64 *__
     return before;
 }
 
-__device__ inline void scan_block(
-    element (&v)[ITEMS], const element *__restrict__ sums, u64 *__restrict__ words, i64 tile)
+// Every thread calls tell() before a barrier, and fetch() after it, before any waits for other
+// tiles.
+template <typename F, typename G>
+__device__ inline void scan_block(element (&v)[ITEMS], const element *__restrict__ sums,
+    u64 *__restrict__ words, i64 tile, F tell, G fetch)
 {
     __shared__ element of_warp[WARPS], earlier[WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -323,7 +333,9 @@ __device__ inline void scan_block(
         if (lane == 0)
             earlier[warp] = sum;
     }
+    tell();
     __syncthreads();
+    fetch();
     if (warp == 0) {
         const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
         const element before = tiles_before(sums, words, tile, __shfl_sync(ALL, sum, 31),
@@ -333,12 +345,67 @@ __device__ inline void scan_block(
             of_warp[lane] = start;
     }
     __syncthreads();
+    const element start = of_warp[warp];
+    __syncwarp(); // before the lanes' next tile
 #pragma unroll
     for (element &sum : v)
-        sum = add(of_warp[warp], sum);
+        sum = add(start, sum);
 }
 
 #endif
+
+#if VARIANT == 6
+
+// The thread's elements of a whole tile, on their way to its own places in shared memory.
+__device__ inline void fetch_tile(element *stage, const element *__restrict__ x)
+{
+#pragma unroll
+    for (int i = 0; i < ITEMS; i += 4)
+        copy4_ahead(stage + i * BLOCK + threadIdx.x * 4, x + layout::offset(i));
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+    scan_tiles(const element *__restrict__ x, // [N]
+        element *__restrict__ out,            // [N]
+        const element *,
+        u64 *__restrict__ words, // [1 + tiles], zero before: next tile, then look-back
+        i64 N)
+{
+    __shared__ __align__(16) element stage[TILE];
+    __shared__ i64 taken;
+    i64 tile = take_tile(words);
+    if ((tile + 1) * TILE <= N)
+        fetch_tile(stage, x + tile * TILE);
+    while (tile * TILE < N) {
+        const i64 first = tile * TILE;
+        element v[ITEMS];
+        i64 next = 0;
+        if (threadIdx.x == 0)
+            next = (i64)atomicAdd(words, 1ull); // needed no earlier than by tell()
+        if (first + TILE <= N) {
+            wait_ahead();
+#pragma unroll
+            for (int i = 0; i < ITEMS; i += 4)
+                load4(v + i, stage + i * BLOCK + threadIdx.x * 4);
+        } else {
+            read_tile<STRIPED, BLOCK>(v, x + first, N - first, stage);
+        }
+        const auto tell = [&] {
+            if (threadIdx.x == 0)
+                taken = next;
+        };
+        const auto fetch = [&] {
+            next = taken;
+            if ((next + 1) * TILE <= N)
+                fetch_tile(stage, x + next * TILE);
+        };
+        scan_block(v, nullptr, words + 1, tile, tell, fetch);
+        write_tile<STRIPED, BLOCK>(out + first, v, N - first, stage);
+        tile = next;
+    }
+}
+
+#else
 
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     scan_tiles(const element *__restrict__ x, // [N]
@@ -354,10 +421,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const i64 first = tile * TILE;
     element v[ITEMS];
     read_tile<LOAD, BLOCK>(v, x + first, N - first, stage);
-    scan_block(v, sums, words + 1, tile);
+    const auto nothing = [] {};
+    scan_block(v, sums, words + 1, tile, nothing, nothing);
     write_tile<LOAD, BLOCK>(out + first, v, N - first, stage);
 }
 
+#endif
 #endif
 
 // Tiles' sums become the sums of all tiles before.

@@ -155,6 +155,29 @@ __device__ inline void write_tile(T *__restrict__ out, const T (&v)[COUNT], i64 
     }
 }
 
+// Four elements from global to shared memory, both aligned to 16 bytes, without waiting for them;
+// wait_ahead waits for those of the own thread, which may then read them.
+template <typename T> __device__ inline void copy4_ahead(T *to, const T *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)),
+        "l"(from)
+        : "memory");
+#else
+    T four[4];
+    load4(four, from);
+    store4(to, four);
+#endif
+}
+
+__device__ inline void wait_ahead()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // --- sums ----------------------------------------------------------------------------------------
 
 // Of all lanes, in every lane.
@@ -234,7 +257,7 @@ __device__ inline V scan_in_place(V *__restrict__ sums, i64 count, V zero, F op)
 //
 // A tile waits for earlier ones only. Blocks take their tile's number from a counter when they
 // begin, so all earlier tiles belong to blocks that run or have run, and the wait ends: in which
-// order blocks begin, CUDA does not say.
+// order blocks begin, CUDA does not say. A block that takes several does them in their order.
 
 constexpr u64 MISSING = 0;            // as the memset before the launch leaves it
 constexpr u64 OWN_SUM = 1ull << 62;   // of the tile alone
