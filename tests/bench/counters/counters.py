@@ -36,7 +36,8 @@ CONFIGURATIONS += [("transpose", "M=4096,N=4096", config) for config in (
     "VARIANT=tiled,TILE=32,ROWS=4,VEC=1,LAYOUT=xor", "VARIANT=tiled,TILE=64,ROWS=8,VEC=4,LAYOUT=none",
     "VARIANT=tiled,TILE=64,ROWS=8,VEC=4,LAYOUT=pad", "VARIANT=tiled,TILE=64,ROWS=8,VEC=4,LAYOUT=xor")]
 CONFIGURATIONS += [("transpose", "M=4095,N=4095", "VARIANT=tiled,TILE=32,ROWS=4,VEC=1,LAYOUT=xor")]
-CONFIGURATIONS += [("reduce", "N=16777216", f"VARIANT={variant},BLOCK=256,ITEMS=8,VEC=4,BLOCKS_PER_SM=8")
+CONFIGURATIONS += [("reduce", "N=16777216", f"VARIANT={variant},BLOCK=256,ITEMS=8,VEC=4,BLOCKS_PER_SM=8,"
+                    "WALK=strided,LOAD=cached,MIN_BLOCKS=1")
                    for variant in ("interleaved", "sequential", "shuffle", "shuffle_atomic")]
 TOLERANCE = 0.05
 

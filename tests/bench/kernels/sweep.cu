@@ -471,14 +471,18 @@ static void transpose(cublasHandle_t blas)
 static void reduce_run(build &b, i64 N, int sms)
 {
     const config &c = b.defines;
-    i64 blocks =
-        std::min(ceildiv(N, c.at("BLOCK") * c.at("ITEMS")), (i64)c.at("BLOCKS_PER_SM") * sms);
+    const i64 tiles = ceildiv(N, c.at("BLOCK") * c.at("ITEMS"));
+    i64 blocks = std::min(tiles, (i64)c.at("BLOCKS_PER_SM") * sms);
+    i64 part = tiles / blocks, longer = tiles % blocks;
+    int count = (int)blocks;
+    void *no_tickets = NULL;
     const bool atomic = c.at("VARIANT") == 3;
     if (atomic)
         RT(cudaMemsetAsync(C, 0, 4));
-    launch(b.function("reduce"), blocks, c.at("BLOCK"), 0, {&A, &C, &partial, &N});
-    if (!atomic)
-        launch(b.function("reduce_final"), 1, c.at("BLOCK"), 0, {&partial, &C, &blocks});
+    launch(b.function("reduce"), blocks, c.at("BLOCK"), 0,
+        {&A, &C, &partial, &no_tickets, &N, &part, &longer});
+    if (!atomic && blocks > 1)
+        launch(b.function("reduce_final"), 1, c.at("BLOCK"), 0, {&partial, &C, &count});
 }
 
 static void reduce_check(
@@ -492,7 +496,7 @@ static void reduce_check(
         launch(reference.function("reduce_reference_final"), 1, 256, 0,
             {&scratch_sums, &scratch_squares, &ref, &scale, &blocks});
         const double terms =
-            (double)std::min(N, 32 + std::min((i64)8192, ceildiv(N, 256)) + ceildiv(N, 8192));
+            (double)std::min(N, 32 + std::min((i64)32768, ceildiv(N, 512)) + ceildiv(N, 16384));
         for (auto &b : builds) {
             RT(cudaMemset(C, 0xff, 4));
             reduce_run(b, N, sms);
@@ -508,11 +512,13 @@ static std::vector<build> reduce_builds(void)
 {
     std::vector<build> builds;
     config c;
-    const grid all = {{"VARIANT", {0, 1, 2, 3}}, {"BLOCK", {64, 128, 256, 512, 1024}},
-        {"ITEMS", {4, 8, 16, 32}}, {"VEC", {1, 2, 4}}, {"BLOCKS_PER_SM", {1, 2, 4, 8, 16, 32}}};
+    const grid all = {{"VARIANT", {0, 1, 2, 3}}, {"BLOCK", {128, 256, 512, 1024}},
+        {"ITEMS", {4, 8, 16, 32}}, {"VEC", {1, 2, 4}}, {"BLOCKS_PER_SM", {1, 2, 4, 8, 16, 32, 64}}};
     auto keep = [](const config &c) {
         const int threads = c.at("BLOCK") * c.at("BLOCKS_PER_SM");
-        return threads <= 8192 && threads >= 512 && (c.at("VARIANT") > 1 || c.at("VEC") == 4);
+        const bool is_usual = c.at("BLOCK") == 256 && c.at("ITEMS") == 8 && threads == 2048;
+        return threads <= 8192 && threads >= 1024 && (c.at("VEC") == 4 || c.at("BLOCK") == 256) &&
+               (c.at("VARIANT") > 1 || (is_usual && c.at("VEC") == 4));
     };
     expand(all, 0, c, keep, "reduce.cu", builds);
     return builds;
@@ -570,7 +576,7 @@ static void check_variants(int sms)
             transposes.push_back(b);
     for (auto &b : reduce_builds())
         if (b.defines["BLOCK"] == 256 && b.defines["ITEMS"] == 8 && b.defines["VEC"] == 4 &&
-            b.defines["BLOCKS_PER_SM"] == 2)
+            b.defines["BLOCKS_PER_SM"] == 8)
             reduces.push_back(b);
     compile_all(gemms);
     compile_all(transposes);
