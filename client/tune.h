@@ -70,7 +70,9 @@ enum tune_policy {
 
 struct tune_query {
     const char *kernel;
-    const struct tune_dim *dims; /* all of the kernel's, in any order */
+    /* The kernel's, in any order; a choice (`tunectl describe`) by its number, or left out for the
+     * first. */
+    const struct tune_dim *dims;
     size_t dim_count;
     const char *dtype;      /* NULL: the first of the manifest */
     const char *mode;       /* NULL: "cold"; "warm" */
