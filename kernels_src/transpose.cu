@@ -80,9 +80,6 @@ static_assert(
     LAYOUT == 1 || VARIANT == 0 || (VARIANT == 1 && ORDER == 1 && STREAM == 0 && MIN_BLOCKS == 1),
     "the layouts none and xor stand for comparison only: tiled, ORDER rows, STREAM none, "
     "MIN_BLOCKS 1");
-static_assert(VARIANT != 2 || TILE_M / ROWS % VEC == 0,
-    "rows of a thread are shifted alike: TILE_M / ROWS "
-    "is a multiple of VEC in the shifted variant");
 static_assert(MIN_BLOCKS == 1 || (MIN_BLOCKS * THREADS >= 1024 && MIN_BLOCKS * THREADS <= 2048 &&
                                      MIN_BLOCKS * THREADS * (ROWS * VEC * SIZE / 4 + 24) <= 65536),
     "MIN_BLOCKS blocks have 1024 to 2048 threads and registers for their elements, or it is 1");
@@ -232,6 +229,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #else
 
 constexpr int LOADS = (HEIGHT + STEP_M - 1) / STEP_M; // rows of `in` that a thread reads
+
+static_assert(
+    STEP_M % VEC == 0, "all rows of a thread are shifted alike"); // follows from the others
 
 // An aligned vector of `in`. The array may end within the last one.
 __device__ inline void load_aligned(
