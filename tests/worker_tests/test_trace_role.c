@@ -151,6 +151,32 @@ static void clears_and_repeats_of_the_plan_are_carried_out(void **state)
     json_decref(answer);
 }
 
+/* Stray where the constant is not what it must be: a's elements. */
+static const char constant_source[] =
+    "extern \"C\" { __constant__ float taps[4096]; }\n"
+    "extern \"C\" __global__ void k(const float *a, float *c, int n)\n"
+    "{\n"
+    "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    if (taps[i] != a[i])\n"
+    "        ((volatile float *)nullptr)[1] = 1;\n"
+    "    c[i] = taps[i];\n"
+    "}\n";
+
+static void constants_are_set_and_their_reads_are_no_accesses(void **state)
+{
+    (void)state;
+    json_t *request = request_of(constant_source, N);
+    json_array_insert_new(json_object_get(request, "launches"), 0,
+        json_pack("{ss,ss}", "constant", "taps", "buffer", "a"));
+    json_t *answer = traced(request);
+    const json_t *launch = launch_at(answer, 0);
+    assert_int_equal(json_array_size(json_object_get(answer, "launches")), 1);
+    assert_non_null(access_at(launch, 5, "load"));
+    assert_null(access_at(launch, 7, "load"));
+    assert_non_null(access_at(launch, 7, "store"));
+    json_decref(answer);
+}
+
 /* Adds 1 to c[0] (of no meaning elsewhere) at elements that are not what they must be. */
 static const char filled_source[] =
     "extern \"C\" __global__ void k(const float *a, float *c, int n)\n"
@@ -367,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accesses_are_told_by_line_of_some_blocks),
         cmocka_unit_test(clears_and_repeats_of_the_plan_are_carried_out),
+        cmocka_unit_test(constants_are_set_and_their_reads_are_no_accesses),
         cmocka_unit_test(inputs_are_random_repeat_after_a_piece_and_outputs_are_zero),
         cmocka_unit_test(hooks_fill_the_inputs_that_they_know),
         cmocka_unit_test(a_hook_that_fails_is_named),
