@@ -118,32 +118,32 @@ def scans():
         for power in powers:
             n = 1 << power
             yield Row("scan", {"N": n, "MODE": mode}, dtype, 2 * n * BYTES[dtype],
-                      lambda n=n, d=dtype: {"x": random(d, n), "y": empty(d, n), "theirs": empty(d, n)},
+                      lambda n=n, d=dtype: {"x": random(d, n), "out": empty(d, n), "theirs": empty(d, n)},
                       lambda vendor, t, n=n, d=dtype, m=mode:
                       {"cub": vendor.prepare("scan_%s_%s" % (m, d), [t["x"], t["theirs"]], [n])},
                       [at_least("cub", 0.95)],
-                      same("y", through("cub", "theirs"), 0.0 if dtype == "i32" else walk(n)))
+                      same("out", through("cub", "theirs"), 0.0 if dtype == "i32" else walk(n)))
     for power in (20, 24, 28):
         n = 1 << power
-        yield Row("segmented_scan", {"N": n}, "f32", 9 * n, lambda n=n: segments(n),
+        yield Row("segmented_scan", {"N": n, "LENGTH": "short"}, "f32", 9 * n, lambda n=n: segments(n),
                   lambda vendor, t, n=n:
                   {"cub": vendor.prepare("scan_by_key_f32", [t["keys"], t["x"], t["theirs"]], [n])},
-                  [at_least("cub", 0.95)], same("y", through("cub", "theirs"), 1e-3))
+                  [at_least("cub", 0.95)], same("out", through("cub", "theirs"), 1e-3))
         yield Row("compact", {"N": n}, "f32", 4 * n + 2 * n,
-                  lambda n=n: {"x": random("f32", n), "y": torch.zeros(n, device="cuda"),
-                               "count": torch.zeros(1, dtype=torch.int64, device="cuda").view(torch.int64),
+                  lambda n=n: {"x": random("f32", n), "out": torch.zeros(n, device="cuda"),
+                               "count": torch.zeros(1, dtype=torch.int64, device="cuda"),
                                "theirs": torch.zeros(n, device="cuda"),
                                "their_count": torch.zeros(1, dtype=torch.int64, device="cuda")},
                   lambda vendor, t, n=n:
                   {"cub": vendor.prepare("select_f32", [t["x"], t["theirs"], t["their_count"]], [n])},
-                  [at_least("cub", 0.95)], same("y", through("cub", "theirs")))
+                  [at_least("cub", 0.95)], same("out", through("cub", "theirs")))
 
 
 def segments(n):
-    """Flags of which 0 begins a segment, and CUB's keys for the same segments: as many bytes."""
+    """Flags of which 1 begins a segment, and CUB's keys for the same segments: as many bytes."""
     flags = random("u8", n, below=64)
-    keys = (torch.cumsum(flags == 0, 0) % 2).to(torch.uint8)
-    return {"x": random("f32", n), "flags": flags, "y": empty("f32", n), "keys": keys, "theirs": empty("f32", n)}
+    keys = (torch.cumsum(flags == 1, 0) % 2).to(torch.uint8)
+    return {"x": random("f32", n), "flags": flags, "out": empty("f32", n), "keys": keys, "theirs": empty("f32", n)}
 
 
 def histograms():
@@ -179,12 +179,16 @@ def convolutions():
               same("y", lambda f, t: f["cudnn"]().view(n), 1e-3))
     for side, taps in ((4096, 5), (4096, 17)):
         yield Row("conv_separable", {"H": side, "W": side, "K": taps, "BORDER": "zero"}, "f32", 8 * side * side,
-                  lambda s=side, k=taps: {"x": random("f32", s, s), "filter": random("f32", 2 * k),
-                                          "y": empty("f32", s, s)},
-                  lambda vendor, t, s=side, k=taps: {"cudnn": separable(t["x"].view(1, 1, s, s), t["filter"], k)},
+                  lambda s=side, k=taps: {"x": random("f32", s, s), "row_filter": random("f32", k),
+                                          "column_filter": random("f32", k), "y": empty("f32", s, s)},
+                  lambda vendor, t, s=side, k=taps: {"cudnn": separable(t, s, k)},
                   [at_least("cudnn", 10.0)], same("y", lambda f, t: f["cudnn"](), 1e-3))
-    c_in, c_out, side, taps = 64, 128, 128, 3
-    yield Row("conv_channels", {"C_IN": c_in, "C_OUT": c_out, "H": side, "W": side, "K": taps}, "f32",
+    for c_in, c_out, side, taps in ((64, 64, 224, 3), (256, 256, 56, 3), (512, 512, 28, 1)):
+        yield channels(c_in, c_out, side, taps)
+
+
+def channels(c_in, c_out, side, taps):
+    return Row("conv_channels", {"C_IN": c_in, "C_OUT": c_out, "H": side, "W": side, "K": taps}, "f32",
               4 * (c_in + c_out) * side * side,
               lambda: {"x": random("f32", c_in, side, side), "filter": random("f32", c_out, c_in, taps, taps),
                        "y": empty("f32", c_out, side, side)},
@@ -193,8 +197,9 @@ def convolutions():
               same("y", lambda f, t: f["cudnn"](), 1e-2))
 
 
-def separable(x, taps, k):
-    columns, row = taps[:k].view(1, 1, k, 1), taps[k:].view(1, 1, 1, k)
+def separable(t, side, k):
+    x = t["x"].view(1, 1, side, side)
+    row, columns = t["row_filter"].view(1, 1, 1, k), t["column_filter"].view(1, 1, k, 1)
     return lambda: F.conv2d(F.conv2d(x, row, padding=(0, k // 2)), columns, padding=(k // 2, 0))
 
 
@@ -202,12 +207,12 @@ def stencils():
     for steps in (1, 4):
         n = 8192
         yield Row("stencil2d", {"H": n, "W": n, "STEPS": steps}, "f32", 8 * n * n,
-                  lambda n=n: {"x": random("f32", n, n), "y": empty("f32", n, n)}, lambda *_: {},
+                  lambda n=n: {"in": random("f32", n, n), "out": empty("f32", n, n)}, lambda *_: {},
                   [at_least("copy", 0.85)] if steps == 1 else [])
         for points in (7, 25):
             n = 512
             yield Row("stencil3d", {"D": n, "H": n, "W": n, "POINTS": points, "STEPS": steps}, "f32", 8 * n**3,
-                      lambda n=n: {"x": random("f32", n, n, n), "y": empty("f32", n, n, n)}, lambda *_: {},
+                      lambda n=n: {"in": random("f32", n, n, n), "out": empty("f32", n, n, n)}, lambda *_: {},
                       [at_least("copy", 0.85)] if (steps, points) == (1, 7) else [])
 
 

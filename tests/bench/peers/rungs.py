@@ -19,7 +19,7 @@ SHAPES = {
     "segmented_scan": ("f32", "N=268435456"), "compact": ("f32", "N=268435456"),
     "histogram": ("u8", "N=1073741824,BINS=256"), "conv1d": ("f32", "N=67108864,K=9"),
     "conv2d": ("f32", "H=4096,W=4096,K=17"), "conv_separable": ("f32", "H=4096,W=4096,K=17"),
-    "conv_channels": ("f32", "C_IN=64,C_OUT=128,H=128,W=128,K=3"), "stencil2d": ("f32", "H=8192,W=8192,STEPS=4"),
+    "conv_channels": ("f32", "C_IN=256,C_OUT=256,H=56,W=56,K=3"), "stencil2d": ("f32", "H=8192,W=8192,STEPS=4"),
     "stencil3d": ("f32", "D=512,H=512,W=512,POINTS=7,STEPS=1"), "softmax": ("f32", "M=16384,N=4096"),
     "layernorm": ("f32", "M=16384,N=4096"), "add": ("f32", "N=268435456"), "saxpy": ("f32", "N=268435456"),
     "rgb_to_grey": ("u8", "N=268435456"), "aos_to_soa": ("f32", "N=268435456,FIELDS=4"),
