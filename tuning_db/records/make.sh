@@ -5,7 +5,7 @@
 #
 #     make.sh PREFIX OUT [KERNEL...]
 #
-# MAKE_SECONDS, if set, is taken instead of the seconds in shapes.txt: for a look.
+# For a look: MAKE_SHAPES is read instead of shapes.txt, MAKE_SECONDS taken instead of its seconds.
 #
 # PREFIX is where tunerd is installed, OUT an existing folder; the database stays in OUT/db, so that
 # a second call for other kernels goes on with it. About 25 minutes on an H200 for all kernels, 8 without gemm.
@@ -32,7 +32,7 @@ keys = ("device", "driver", "dram_bytes_per_s", "flops_f32", "time_unix_ms")
 json.dump([{key: gpu[key] for key in keys}], sys.stdout, indent=1)
 print()' > "$out/limits.json"
 
-grep -v '^#' "$here/shapes.txt" | while read -r kernel dtype seconds shapes; do
+grep -v '^#' "${MAKE_SHAPES:-$here/shapes.txt}" | while read -r kernel dtype seconds shapes; do
     [ "$kernels" = "  " ] || [ "${kernels#* "$kernel" }" != "$kernels" ] || continue
     for shape in $shapes; do
         tunectl sweep "$kernel" --dtype "$dtype" --shape "$shape" --seed 1 \

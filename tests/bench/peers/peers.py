@@ -59,7 +59,7 @@ class Vendor:
     @staticmethod
     def _must(op, status):
         if status != 0:
-            raise SystemExit("%s: error %d of the vendor's library" % (op, status))
+            raise RuntimeError("%s: error %d of the vendor's library" % (op, status))
 
 
 flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
@@ -167,7 +167,7 @@ def main():
     prefix, out, kernels = os.path.abspath(words[0]), os.path.abspath(words[1]), words[2:]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     vendor = Vendor(out)
-    results = []
+    results, failed = [], 0
     begun = time.monotonic()
     with Daemon(prefix, db=db) as daemon:
         daemon.devices()
@@ -175,15 +175,20 @@ def main():
         for row in rows.all_rows():
             if kernels and row.kernel not in kernels:
                 continue
-            results.append(measure(client, vendor, row))
-            print(line_of(results[-1]), flush=True)
+            try:
+                results.append(measure(client, vendor, row))
+                print(line_of(results[-1]), flush=True)
+            except (RuntimeError, tunerd.Error) as error:
+                failed += 1
+                print("FAILED %s %s %s: %s" % (row.kernel, row.dims, row.dtype, error), flush=True)
             torch.cuda.empty_cache()
     report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
               "date": time.strftime("%Y-%m-%d"), "rounds": ROUNDS, "flush_bytes": FLUSH_BYTES, "rows": results}
     with open(out + "/peers.json", "w") as file:
         json.dump(report, file, indent=1)
     missed = sum(not goal["reached"] for row in results for goal in row["goals"])
-    print("%d rows in %.0f s, %d goals missed" % (len(results), time.monotonic() - begun, missed))
+    print("%d rows in %.0f s, %d failed, %d goals missed" % (len(results), time.monotonic() - begun, failed, missed))
+    sys.exit(1 if failed else 0)
 
 
 main()

@@ -64,7 +64,7 @@ def same(output, expected, tolerance=0.0):
         else:
             is_right = torch.allclose(got, want, rtol=tolerance, atol=tolerance)
         if not is_right:
-            raise SystemExit("%s is not what the vendor computes" % output)
+            raise RuntimeError("%s is not what the vendor computes" % output)
     return alike
 
 
@@ -189,12 +189,12 @@ def convolutions():
 
 def channels(c_in, c_out, side, taps):
     return Row("conv_channels", {"C_IN": c_in, "C_OUT": c_out, "H": side, "W": side, "K": taps}, "f32",
-              4 * (c_in + c_out) * side * side,
-              lambda: {"x": random("f32", c_in, side, side), "filter": random("f32", c_out, c_in, taps, taps),
-                       "y": empty("f32", c_out, side, side)},
-              lambda vendor, t: {"cudnn": lambda x=t["x"].unsqueeze(0), w=t["filter"]:
-                                 F.conv2d(x, w, padding=taps // 2)}, (),
-              same("y", lambda f, t: f["cudnn"](), 1e-2))
+               4 * (c_in + c_out) * side * side,
+               lambda: {"x": random("f32", c_in, side, side), "filter": random("f32", c_out, c_in, taps, taps),
+                        "y": empty("f32", c_out, side, side)},
+               lambda vendor, t: {"cudnn": lambda x=t["x"].unsqueeze(0), w=t["filter"]:
+                                  F.conv2d(x, w, padding=taps // 2)}, (),
+               same("y", lambda f, t: f["cudnn"](), 1e-2))
 
 
 def separable(t, side, k):
