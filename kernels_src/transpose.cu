@@ -237,7 +237,7 @@ static_assert(
 __device__ inline void load_aligned(
     vector<element, VEC> &v, const element *__restrict__ from, const element *__restrict__ end)
 {
-    if (from + VEC <= end)
+    if (VEC == 1 || from + VEC <= end)
         load(v, from);
     else
 #pragma unroll
@@ -295,29 +295,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                     tile[staged(y, i * STEP_M, x, j)] = v[i].at[j];
     }
     __syncthreads();
-    // Row n of out has the window that begins `shift` elements before column m0.
+    // Row n of out has the window that begins `shift` elements before column m0. Only low bits of
+    // n * M count, so that `shift` is the same for all rows of a thread where STEP_N allows it.
     const int first = m0 == 0 ? 0 : -SECTOR, last = (int)least(M - m0, TILE_M);
     const int x = threadIdx.x % LANES_M * VEC, y = threadIdx.x / LANES_M;
+    const unsigned low = (unsigned)(n0 + y) * (unsigned)M;
+    element *to = out + (n0 + y) * M + m0 + x;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        const int col = y + i * STEP_N;
-        const int shift = (int)((unsigned)((n0 + col) * M) % SECTOR);
-        element *to = out + (n0 + col) * M + m0 - shift + x;
+        const int shift = (low + i * STEP_N * (unsigned)M) % SECTOR;
+        const bool is_inside = x - shift >= first && x - shift + VEC <= last;
         vector<element, VEC> v;
 #pragma unroll
         for (int j = 0; j < VEC; j++) {
             const unsigned down = SECTOR - shift + j; // row, but for x
-            v.at[j] = tile[staged(x + down, 0, col + down * (unsigned)N % VEC, 0)];
+            v.at[j] = tile[staged(x + down, 0, y + down * (unsigned)N % VEC, i * STEP_N)];
         }
-        if (col >= cols)
-            continue;
-        if (x - shift >= first && x - shift + VEC <= last)
-            store(to, v);
-        else
+        if (y + i * STEP_N < cols && is_inside)
+            store(to - shift, v);
+        else if (VEC > 1 && y + i * STEP_N < cols)
 #pragma unroll
             for (int j = 0; j < VEC; j++)
                 if (x - shift + j >= first && x - shift + j < last)
-                    to[j] = v.at[j];
+                    to[j - shift] = v.at[j];
+        to += STEP_N * M;
     }
 }
 
