@@ -26,8 +26,10 @@ __device__ inline float value_of(const element *at)
 
 #if !TUNE_REFERENCE
 
-// What one access moves.
-template <int BYTES> struct word;
+// What one access moves: 16 bytes, or fewer.
+template <int BYTES> struct word {
+    typedef uint4 type;
+};
 template <> struct word<2> {
     typedef u16 type;
 };
@@ -36,9 +38,6 @@ template <> struct word<4> {
 };
 template <> struct word<8> {
     typedef uint2 type;
-};
-template <> struct word<16> {
-    typedef uint4 type;
 };
 typedef word<VEC * sizeof(element)>::type access_word;
 

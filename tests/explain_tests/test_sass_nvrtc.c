@@ -134,7 +134,7 @@ static void check_configuration(
     free(compiled.image);
 }
 
-static bool is_valid(const struct sample_set *valid, const int64_t *values)
+static bool is_in(const struct sample_set *valid, const int64_t *values)
 {
     size_t bytes = valid->params * sizeof *values;
     for (size_t i = 0; i < valid->count; i++)
@@ -143,8 +143,16 @@ static bool is_valid(const struct sample_set *valid, const int64_t *values)
     return false;
 }
 
+/* Whether the configuration is for the type that `valid` is of, and for the arch. */
+static bool is_for(const struct plugin *plugin, const char *dtype, const char *arch,
+    const struct sample_set *valid, const int64_t *values)
+{
+    return is_in(valid, values) &&
+           sample_meets(plugin->manifest, dtype, values, atoi(strchr(arch, '_') + 1));
+}
+
 /* The reference and the first default for each arch, the other defaults going round, as far as they
- * are for this type; of further types the first default alone. */
+ * are for this type and arch; of further types the first default alone. */
 static void check_type(const struct plugin *plugin, size_t t)
 {
     const struct manifest *manifest = plugin->manifest;
@@ -155,7 +163,7 @@ static void check_type(const struct plugin *plugin, size_t t)
         check_configuration(plugin, dtype, archs[a], NULL);
         for (size_t i = 0; i < manifest->default_count; i++)
             if ((i == 0 || (t == 0 && i % ARCH_COUNT == a)) &&
-                is_valid(&valid, manifest->defaults[i]))
+                is_for(plugin, dtype, archs[a], &valid, manifest->defaults[i]))
                 check_configuration(plugin, dtype, archs[a], manifest->defaults[i]);
     }
     sample_finish_set(&valid);
@@ -174,9 +182,15 @@ static void ptx_is_refused_with_what_to_do(void **state)
 {
     (void)state;
     struct plugin *plugin = kernel_load(kernel);
-    struct compiled compiled = {
-        .plugin = plugin, .dtype = plugin->manifest->dtypes[0], .arch = "compute_90"};
-    compile(&compiled, plugin->manifest->defaults[0]);
+    const char *dtype = plugin->manifest->dtypes[0];
+    struct compiled compiled = {.plugin = plugin, .dtype = dtype, .arch = "compute_90"};
+    struct sample_set valid;
+    size_t i = 0;
+    sample_valid(plugin->manifest, dtype, &valid);
+    while (!is_for(plugin, dtype, compiled.arch, &valid, plugin->manifest->defaults[i]))
+        assert_true(++i < plugin->manifest->default_count);
+    compile(&compiled, plugin->manifest->defaults[i]);
+    sample_finish_set(&valid);
     struct sass sass;
     struct tune_error err = {0};
     assert_int_equal(sass_read(compiled.image, compiled.count, &sass, &err), -1);
