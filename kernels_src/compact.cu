@@ -49,6 +49,8 @@ static_assert(
 static_assert(VARIANT == 3 || LOOK == 1, "only look-back has LOOK");
 static_assert(SCATTER == 0 || BLOCK * ITEMS <= 10240,
     "a tile that is staged fits 40 KiB of shared memory: BLOCK * ITEMS is at most 10240");
+static_assert(VARIANT != 3 || BLOCK * ITEMS >= 2048,
+    "a tile that looks back has 2048 elements at least, or the chain would be too long");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 20) <= 65536,

@@ -58,6 +58,8 @@ static_assert(
 static_assert(VARIANT == 0 || VARIANT > 2 || (LOAD != 2 && MIN_BLOCKS == 1),
     "a block scan in shared memory wants each thread's elements side by side, and its lesson needs "
     "no MIN_BLOCKS");
+static_assert(VARIANT <= 3 || LOAD != 0,
+    "accesses that are far apart are a lesson of reduce-then-scan, and no candidate elsewhere");
 static_assert(VARIANT >= 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK and REST");
 static_assert(LOAD != 1 || (ITEMS > 4 && BLOCK * (ITEMS + (ITEMS / 4 % 2 == 0 ? 4 : 0)) <= 11776),
     "a tile that is transposed has more than one access per thread, and fits 46 KiB of shared "
@@ -66,6 +68,8 @@ static_assert(VARIANT != 6 || (LOAD == 2 && BLOCK * ITEMS <= 10240),
     "a tile that is fetched ahead is striped, and fits 40 KiB of shared memory");
 static_assert(VARIANT != 6 || MIN_BLOCKS * BLOCK >= 512,
     "blocks that stay are enough to fill a multiprocessor: MIN_BLOCKS * BLOCK is at least 512");
+static_assert(VARIANT < 5 || BLOCK * ITEMS >= 2048,
+    "a tile that looks back has 2048 elements at least, or the chain would be too long");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 16) <= 65536,

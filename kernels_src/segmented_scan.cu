@@ -41,6 +41,8 @@ static_assert(VARIANT != 0 || (BLOCK == 256 && LOAD == 0 && LOOK == 1 && MIN_BLO
     "the naive variant has no choices: it stands once in the space, with 256 threads");
 static_assert(
     (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
+static_assert(VARIANT == 0 || BLOCK * ITEMS >= 2048,
+    "a tile that looks back has 2048 elements at least, or the chain would be too long");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 20) <= 65536,
