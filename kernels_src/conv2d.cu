@@ -188,7 +188,8 @@ constexpr int OPEN = K + BATCH - 1;
 
 // Adds rows r0.. of the strip's rows of x. sums[e] then belongs to row r0 + BATCH - 1 - e of y: it
 // takes over what sums[e - BATCH] was, and the last BATCH are complete. Filter row a leads from row
-// r0 + i of x to sums[a + BATCH - 1 - i]; each of its elements is loaded once for all of them.
+// r0 + i of x to sums[a + BATCH - 1 - i]; each of its elements is loaded once for all of them. The
+// first filter row that leads to a sum takes it over, when those below a are still the old ones.
 __device__ inline void add_rows(float (&sums)[OPEN][COLS], const float (&x)[BATCH][WINDOW],
     const struct filter_taps &taps, int r0)
 {
@@ -196,8 +197,6 @@ __device__ inline void add_rows(float (&sums)[OPEN][COLS], const float (&x)[BATC
     for (int a = K - 1; a >= 0; a--) {
         if (SKIP && (a > r0 + BATCH - 1 || a + ROWS <= r0))
             continue;
-            // The sums that no later filter row than this one leads to; those below a are still
-            // old.
 #pragma unroll
         for (int e = a == K - 1 ? OPEN - 1 : a; e >= a; e--)
 #pragma unroll
