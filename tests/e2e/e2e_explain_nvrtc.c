@@ -112,10 +112,12 @@ static void the_layout_of_a_tile_decides_its_bank_conflicts(void)
     for (size_t i = 0; i < 3; i++) {
         char config[200];
         snprintf(config, sizeof config,
-            "{'VARIANT':'tiled','TILE':32,'ROWS':4,'VEC':1,'LAYOUT':'%s'}", cases[i].layout);
+            "{'VARIANT':'tiled','TILE_M':32,'TILE_N':32,'ROWS':8,'VEC':1,'PACK':1,'LAYOUT':'%s',"
+            "'ORDER':'rows','STREAM':'none','MIN_BLOCKS':1}",
+            cases[i].layout);
         json_t *answer = explain(harness, "transpose", "sm_90", "{'M':256,'N':256}", config);
-        const json_t *across = access_at(answer, "shared", "load", "v[i][j] = tile[");
-        const json_t *along = access_at(answer, "shared", "store", "] = v[i][j];");
+        const json_t *across = access_at(answer, "shared", "load", "column.word = tile[");
+        const json_t *along = access_at(answer, "shared", "store", "= column.word;");
         assert_true(number_at(across, "conflict_degree") == cases[i].degree);
         assert_true(number_at(along, "conflict_degree") == 1);
         bool is_told = strstr(text_at(answer, "words"), "32-way") != NULL;
@@ -129,7 +131,8 @@ static void a_naive_transpose_touches_a_sector_per_lane(void)
 {
     struct harness *harness = start_real();
     json_t *answer = explain(harness, "transpose", "sm_90", "{'M':256,'N':256}",
-        "{'VARIANT':'naive','TILE':32,'ROWS':4,'VEC':1,'LAYOUT':'none'}");
+        "{'VARIANT':'naive','TILE_M':32,'TILE_N':32,'ROWS':4,'VEC':1,'PACK':1,'LAYOUT':'none',"
+        "'ORDER':'rows','STREAM':'none','MIN_BLOCKS':1}");
     const json_t *load = access_at(answer, "global", "load", "= in[index]");
     const json_t *store = access_at(answer, "global", "store", "= in[index]");
     assert_true(number_at(load, "sectors_per_request") == 4);

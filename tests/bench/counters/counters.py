@@ -30,12 +30,12 @@ CONFIGURATIONS = [("gemm", CUBE, config) for config in (
     TILED.replace("BM=128,BN=128", "BM=64,BN=64").replace("STAGES=2,SPLIT_K=1", "STAGES=1,SPLIT_K=2")
     + ",PAD=4,SWIZZLE=none,VEC=4")]
 CONFIGURATIONS += [("gemm", ODD, NAIVE), ("gemm", ODD, TILED + ",PAD=4,SWIZZLE=none,VEC=1")]
-CONFIGURATIONS += [("transpose", "M=4096,N=4096", config) for config in (
-    "VARIANT=naive,TILE=32,ROWS=4,VEC=1,LAYOUT=none",
-    "VARIANT=tiled,TILE=32,ROWS=4,VEC=1,LAYOUT=none", "VARIANT=tiled,TILE=32,ROWS=4,VEC=1,LAYOUT=pad",
-    "VARIANT=tiled,TILE=32,ROWS=4,VEC=1,LAYOUT=xor", "VARIANT=tiled,TILE=64,ROWS=8,VEC=4,LAYOUT=none",
-    "VARIANT=tiled,TILE=64,ROWS=8,VEC=4,LAYOUT=pad", "VARIANT=tiled,TILE=64,ROWS=8,VEC=4,LAYOUT=xor")]
-CONFIGURATIONS += [("transpose", "M=4095,N=4095", "VARIANT=tiled,TILE=32,ROWS=4,VEC=1,LAYOUT=xor")]
+SQUARE, REST = "TILE_M=32,TILE_N=32,ROWS=8,VEC=1,PACK=1", "ORDER=rows,STREAM=none,MIN_BLOCKS=1"
+CONFIGURATIONS += [("transpose", "M=4096,N=4096", config + "," + REST) for config in (
+    "VARIANT=naive,TILE_M=32,TILE_N=32,ROWS=4,VEC=1,PACK=1,LAYOUT=none",
+    *(f"VARIANT=tiled,{SQUARE},LAYOUT={layout}" for layout in ("none", "pad", "xor")),
+    *(f"VARIANT=tiled,TILE_M=64,TILE_N=64,ROWS=8,VEC=4,PACK=1,LAYOUT={layout}" for layout in ("none", "pad", "xor")))]
+CONFIGURATIONS += [("transpose", "M=4095,N=4095", f"VARIANT=tiled,{SQUARE},LAYOUT=xor,{REST}")]
 CONFIGURATIONS += [("reduce", "N=16777216", f"VARIANT={variant},BLOCK=256,ITEMS=8,VEC=4,BLOCKS_PER_SM=8,"
                     "WALK=strided,LOAD=cached,MIN_BLOCKS=1")
                    for variant in ("interleaved", "sequential", "shuffle", "shuffle_atomic")]
