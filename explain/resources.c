@@ -38,8 +38,8 @@ static json_t *open_form(void)
 {
     return json_pack("{s:n, s:n, s:n, s:n, s:n, s:n, s:[], s:[], s:n, s:n, s:n, s:[], s:[], s:n,"
                      " s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:[]}",
-        "kernel", "dtype", "shape", "choices", "mode", "config", "origin", "launches", "buffers",
-        "blocks", "waves", "tail_fill", "accesses", "branches", "traced", "intensity", "roofline",
+        "kernel", "dtype", "shape", "mode", "config", "origin", "launches", "buffers", "blocks",
+        "waves", "tail_fill", "accesses", "branches", "traced", "intensity", "roofline",
         "spill_bytes", "static_shared_bytes", "instructions", "estimate", "median_ns",
         "interval_ns", "measured_on", "notes");
 }
