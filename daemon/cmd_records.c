@@ -171,8 +171,8 @@ static void name_choices(const struct walk *walk, json_t *row)
     int64_t dims[MANIFEST_MAX_DIMS];
     const char *kernel = json_string_value(json_object_get(row, "kernel"));
     const struct plugin *plugin = registry_find(walk->request->app->registry, kernel, NULL);
-    if (plugin != NULL && manifest_shape_from_json(
-                              plugin->manifest, json_object_get(row, "shape"), dims, NULL) == 0)
+    if (plugin != NULL &&
+        manifest_shape_from_json(plugin->manifest, json_object_get(row, "shape"), dims, NULL) == 0)
         manifest_name_choices(plugin->manifest, dims, row);
 }
 
