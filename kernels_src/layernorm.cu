@@ -16,6 +16,8 @@
 // VARIANT 5 (cluster): as registers, with a cluster of SPLIT blocks per row: rows of up to
 //   SPLIT * THREADS * ITEMS elements are read once. Each warp hands its triple to all blocks of the
 //   cluster through their shared memory.
+// A thread of VARIANT 1 and 5 may hold the same columns of HELD rows, for which weight and bias are
+// read once.
 // Loops take ITEMS elements per thread and step, so that many accesses are on their way at once;
 // where a row is read again, the second loop begins at the end that the L2 still holds.
 // Every variant is deterministic.
@@ -48,6 +50,9 @@
 #ifndef STREAM
 #define STREAM 0 // 1: what is not wanted again leaves the caches first
 #endif
+#ifndef HELD
+#define HELD 1 // rows that a thread holds at once, in VARIANT 1 and 5
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
@@ -72,9 +77,13 @@ static_assert(
     ITEMS <= 8 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at most 8 accesses per thread");
 static_assert(
     ITEMS >= 2 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at least 2 accesses per thread");
-static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 24) <= 65536,
+static_assert(MIN_BLOCKS * BLOCK * (HELD * ITEMS + 24) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * THREADS * ROWS * "
-    "(ITEMS + 24) is at most 65536");
+    "(HELD * ITEMS + 24) is at most 65536");
+static_assert(
+    HELD == 1 || ((VARIANT == 1 || VARIANT == 5) && TAIL == 0 && VEC * sizeof(element) == 16),
+    "several rows are held in registers only, and where they are whole accesses of 16 bytes: HELD "
+    "is 1 elsewhere");
 static_assert(MIN_BLOCKS == 1 || VARIANT == 1 || VARIANT == 5,
     "only rows in registers make registers scarce");
 static_assert(
@@ -217,35 +226,52 @@ template <int COUNT> __device__ inline moments triples_combine(const float4 *tri
     return lanes_combine<32>(s);
 }
 
-// Of all threads that share a row, in all blocks of its cluster; each of them gets the result. All
-// threads of the block must call it, once.
-__device__ inline moments row_combine(moments s)
+// Each of s[] of all threads that share its row, in all blocks of their cluster; each of them gets
+// the result. All threads of the block must call it, once.
+template <int COUNT> __device__ inline void rows_combine(moments (&s)[COUNT])
 {
+    constexpr int WIDTH = THREADS < 32 ? THREADS : 32;
+#pragma unroll
+    for (moments &row : s)
+        row = lanes_combine<WIDTH>(row);
     if constexpr (THREADS <= 32)
-        return lanes_combine<THREADS>(s);
+        return;
     constexpr int WARPS = (BLOCK + 31) / 32, BLOCKS = VARIANT == 5 ? SPLIT : 1;
-    __shared__ float4 triples[BLOCKS * WARPS];
+    __shared__ float4 triples[COUNT][BLOCKS * WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    s = lanes_combine<32>(s);
-    if constexpr (VARIANT == 5) {
+    if constexpr (VARIANT == 5)
         cluster_wait(); // the other blocks have begun: their shared memory is there
-        if (lane < BLOCKS)
-            cluster_store(
-                &triples[cluster_rank() * WARPS + warp], lane, {s.count, s.mean, s.squares, 0.0f});
-        cluster_sync();
-    } else {
-        if (lane == 0)
-            triples[warp] = {s.count, s.mean, s.squares, 0.0f};
-        __syncthreads();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const float4 mine = {s[i].count, s[i].mean, s[i].squares, 0.0f};
+        if constexpr (VARIANT == 5) {
+            if (lane < BLOCKS)
+                cluster_store(&triples[i][cluster_rank() * WARPS + warp], lane, mine);
+        } else {
+            if (lane == 0)
+                triples[i][warp] = mine;
+        }
     }
-    return triples_combine<BLOCKS * WARPS>(triples);
+    if constexpr (VARIANT == 5)
+        cluster_sync();
+    else
+        __syncthreads();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        s[i] = triples_combine<BLOCKS * WARPS>(triples[i]);
 }
 
-// From x to y, for the thread's elements of a step. weight and bias: those of its first place.
-__device__ inline void normalise(float (&v)[ITEMS], const step &step, moments row, float eps,
-    const element *__restrict__ weight, const element *__restrict__ bias)
+// From x to y, for the thread's elements of a step in COUNT rows. weight and bias: those of its
+// first place.
+template <int COUNT>
+__device__ inline void normalise(float (&v)[COUNT][ITEMS], const step &step,
+    const moments (&rows)[COUNT], float eps, const element *__restrict__ weight,
+    const element *__restrict__ bias)
 {
-    const float factor = rsqrtf(row.squares / row.count + eps);
+    float factor[COUNT];
+#pragma unroll
+    for (int r = 0; r < COUNT; r++)
+        factor[r] = rsqrtf(rows[r].squares / rows[r].count + eps);
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC) {
         float w[VEC], b[VEC];
@@ -261,8 +287,10 @@ __device__ inline void normalise(float (&v)[ITEMS], const step &step, moments ro
             load(b, bias + i * THREADS);
         }
 #pragma unroll
-        for (int j = 0; j < VEC; j++)
-            v[i + j] = (v[i + j] - row.mean) * factor * w[j] + b[j];
+        for (int r = 0; r < COUNT; r++)
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                v[r][i + j] = (v[r][i + j] - rows[r].mean) * factor[r] * w[j] + b[j];
     }
 }
 
@@ -277,18 +305,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 {
     if constexpr (VARIANT == 5)
         cluster_arrive();
-    const i64 row = (i64)blockIdx.x / SPLIT * ROWS + threadIdx.x / THREADS;
+    const i64 row = ((i64)blockIdx.x / SPLIT * ROWS + threadIdx.x / THREADS) * HELD;
     const int thread = threadIdx.x % THREADS;
-    part part = part_of(row, blockIdx.x % SPLIT, N);
-    if (row >= M)
-        part.end = part.from; // nobody leaves: shuffles and barriers want all threads
-    const step step(part, part.from, thread);
-    float v[ITEMS];
-    read(v, x + step.at, step, 0.0f, true);
-    const moments all = row_combine(moments_of(v, step));
-    const i64 column = step.place - part.lead;
-    normalise(v, step, all, eps, weight + column, bias + column);
-    write(y + step.at, v, step);
+    const part part = part_of(row, blockIdx.x % SPLIT, N);
+    const step first(part, part.from, thread);
+    float v[HELD][ITEMS];
+    moments all[HELD];
+#pragma unroll
+    for (int r = 0; r < HELD; r++)
+        read(v[r], x + first.at + r * N, first.in_row(row + r < M), 0.0f, true);
+#pragma unroll
+    for (int r = 0; r < HELD; r++)
+        all[r] = moments_of(v[r], first.in_row(row + r < M));
+    rows_combine(all);
+    const i64 column = first.place - part.lead;
+    normalise(v, first.in_row(row < M), all, eps, weight + column, bias + column);
+#pragma unroll
+    for (int r = 0; r < HELD; r++)
+        write(y + first.at + r * N, v[r], first.in_row(row + r < M));
 }
 
 #else
@@ -318,9 +352,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         i64 N)
 {
     const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
-    const moments s = row_combine(walk(x, part, nullptr));
+    moments s[1] = {walk(x, part, nullptr)};
+    rows_combine(s);
     if (threadIdx.x == 0)
-        parts[blockIdx.x] = {s.count, s.mean, s.squares, 0.0f};
+        parts[blockIdx.x] = {s[0].count, s[0].mean, s[0].squares, 0.0f};
 }
 
 #endif
@@ -336,22 +371,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     extern __shared__ uint4 memory[]; // the row, in VARIANT 2
     element *kept = VARIANT == 2 ? reinterpret_cast<element *>(memory) : nullptr;
     const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
-    moments all;
-    if constexpr (VARIANT == 4)
-        all = triples_combine<SPLIT>(parts + (i64)blockIdx.x / SPLIT * SPLIT);
-    else
-        all = row_combine(walk(x, part, kept));
+    moments all[1];
+    if constexpr (VARIANT == 4) {
+        all[0] = triples_combine<SPLIT>(parts + (i64)blockIdx.x / SPLIT * SPLIT);
+    } else {
+        all[0] = walk(x, part, kept);
+        rows_combine(all);
+    }
     for (i64 place = part.from + (part.end - part.from - 1) / STEP * STEP; place >= part.from;
          place -= STEP) {
         const step step(part, place, threadIdx.x);
         const i64 column = step.place - part.lead;
-        float v[ITEMS];
+        float v[1][ITEMS];
         if constexpr (VARIANT == 2)
-            recall(v, kept + step.place, step);
+            recall(v[0], kept + step.place, step);
         else
-            read(v, x + step.at, step, 0.0f, true);
+            read(v[0], x + step.at, step, 0.0f, true);
         normalise(v, step, all, eps, weight + column, bias + column);
-        write(y + step.at, v, step);
+        write(y + step.at, v[0], step);
     }
 }
 

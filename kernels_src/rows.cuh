@@ -73,6 +73,15 @@ struct step {
         end = (int)least(part.end - from, THREADS * ITEMS) - first;
     }
 
+    // The same in a row that is there, or holds nothing.
+    __device__ inline step in_row(bool is_there) const
+    {
+        step s = *this;
+        if (!is_there)
+            s.end = s.begin;
+        return s;
+    }
+
     // Whether the access that many places after the first one has nothing but elements.
     __device__ inline bool is_whole(int place) const
     {
