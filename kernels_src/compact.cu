@@ -13,6 +13,12 @@
 //   which is the shorter way while tiles are few.
 // VARIANT 3 (look_back): one kernel that reads x once. Each tile waits for its predecessors' counts
 //   by a decoupled look-back (scan.cuh).
+// VARIANT 4 (cooperative): all of x at once in the registers of one cooperative launch: the blocks
+//   count, meet at a barrier of the grid, and add up as in 2. Nothing is read twice, nothing has to
+//   be cleared before; N is small.
+// VARIANT 5 (persistent): as 3, by blocks that stay, in a pipeline of three tiles: the next one is
+//   on its way to shared memory, the present one is counted, and the one before is looked back for
+//   and written. A tile's count is published before its block waits for anything (sm_80 on).
 // SCATTER says how a tile's elements leave: 0 (direct) each thread writes its own, whose places
 // have
 //   gaps that other accesses fill; 1 (staged) they close up in shared memory first and leave side
@@ -22,7 +28,7 @@
 // x must be aligned to 16 bytes. A NaN is not above 0 and is left out, +inf is kept; so is a
 // denormal above 0.
 #ifndef VARIANT
-#define VARIANT 3 // 0 naive, 1 three_kernels, 2 two_kernels, 3 look_back
+#define VARIANT 3 // 0 to 5, as above
 #endif
 #ifndef BLOCK
 #define BLOCK 256 // threads per block, power of 2
@@ -36,26 +42,36 @@
 #ifndef LOOK
 #define LOOK 1 // counts that a lane asks for at once when it looks back
 #endif
+#ifndef REST
+#define REST 0 // nanoseconds between two looks for a count that is missing
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
 #include "scan.cuh"
 
+#if VARIANT == 4 && !TUNE_REFERENCE
+#include <cooperative_groups.h>
+#endif
+
 static_assert(VARIANT != 0 || (BLOCK == 256 && SCATTER == 0 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
 static_assert(
     (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
-static_assert(VARIANT == 3 || LOOK == 1, "only look-back has LOOK");
-static_assert(SCATTER == 0 || BLOCK * ITEMS <= 10240,
-    "a tile that is staged fits 40 KiB of shared memory: BLOCK * ITEMS is at most 10240");
-static_assert(VARIANT != 3 || BLOCK * ITEMS >= 2048,
+static_assert(
+    VARIANT == 3 || VARIANT == 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK and REST");
+static_assert(VARIANT == 1 || SCATTER == 1 || VARIANT == 0 || BLOCK * ITEMS <= 8192,
+    "writing directly is for tiles of up to 8192 elements");
+static_assert((VARIANT != 3 && VARIANT != 5) || BLOCK * ITEMS >= 2048,
     "a tile that looks back has 2048 elements at least, or the chain would be too long");
+static_assert(VARIANT != 5 || (SCATTER == 1 && MIN_BLOCKS * BLOCK >= 512),
+    "blocks that stay are enough to fill a multiprocessor, and a tile waits in shared memory");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
-static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 20) <= 65536,
+static_assert(MIN_BLOCKS * BLOCK * (ITEMS + (VARIANT == 5 ? 28 : 20)) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + 20) "
-    "is at most 65536");
+    "is at most 65536, in persistent with 28 for 20");
 
 constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
 
@@ -232,21 +248,25 @@ __device__ inline int scan_warp(const element (&v)[ITEMS], int (&place)[layout::
     return total;
 }
 
-// How many are kept in the tiles before this one, for the first warp; `whole` is the tile's own
-// count, `earlier` the lane's share of the result where the block has added it up.
-__device__ inline i64 tiles_before(
-    const i64 *__restrict__ counts, u64 *__restrict__ words, i64 tile, i64 whole, i64 earlier)
+// As scan_warp, and the places from the tile's first on; `whole` is how many the tile has. Holds a
+// barrier, before which every thread calls tell().
+template <typename F>
+__device__ inline void scan_block(
+    const element (&v)[ITEMS], int (&place)[layout::ROWS], int &whole, F tell)
 {
-    if constexpr (VARIANT == 1)
-        return counts[tile];
-    if constexpr (VARIANT == 2)
-        return warp_sum(earlier);
-    if (threadIdx.x == 0)
-        publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
-    const i64 before = look_back<LOOK, 0, i64>(words, tile);
-    if (threadIdx.x == 0 && tile > 0)
-        publish(words + tile, word_of(WHOLE_SUM, before + whole));
-    return before;
+    __shared__ int of_warp[WARPS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int total = scan_warp(v, place);
+    if (lane == 0)
+        of_warp[warp] = total;
+    tell();
+    __syncthreads();
+    const int sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
+    whole = __shfl_sync(ALL, sum, 31);
+    const int start = __shfl_sync(ALL, sum, warp > 0 ? warp - 1 : 0);
+#pragma unroll
+    for (int &at : place)
+        at += warp > 0 ? start : 0;
 }
 
 // The thread's kept elements to their places.
@@ -262,63 +282,169 @@ __device__ inline void put(element *to, const element (&v)[ITEMS], const int (&p
     }
 }
 
+// What has closed up in shared memory, to its place in global memory.
+__device__ inline void leave(element *__restrict__ to, const element *stage, int whole)
+{
+#pragma unroll 4
+    for (int i = threadIdx.x; i < whole; i += BLOCK)
+        to[i] = stage[i];
+}
+
+// Before a look-back: by one thread, as early as can be, for others wait for it.
+__device__ inline void publish_own(u64 *__restrict__ words, i64 tile, int whole)
+{
+    publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, (i64)whole));
+}
+
+// How many are kept in the tiles before this one, which has `whole` and has published them; by the
+// first warp.
+__device__ inline i64 tiles_before(u64 *__restrict__ words, i64 tile, int whole)
+{
+    const i64 before = look_back<LOOK, REST, i64>(words, tile);
+    if (threadIdx.x == 0 && tile > 0)
+        publish(words + tile, word_of(WHOLE_SUM, before + whole));
+    return before;
+}
+
+#if VARIANT == 5
+
+// The thread's elements of a whole tile, on their way to its own places in shared memory.
+__device__ inline void fetch_tile(element *ahead, const element *__restrict__ x)
+{
+#pragma unroll
+    for (int i = 0; i < ITEMS; i += 4)
+        copy4_ahead(ahead + i * BLOCK + threadIdx.x * 4, x + layout::offset(i));
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     move_tiles(const element *__restrict__ x, // [N]
         element *__restrict__ out,            // [N]
         i64 *__restrict__ count,              // [1]
-        const i64 *__restrict__ counts,       // [tiles], as the kernels before left them
+        i64 *,
+        u64 *__restrict__ words, // [1 + tiles], zero before: next tile, then look-back
+        i64 N)
+{
+    extern __shared__ float4 shared[]; // the tile ahead, and the one that closes up
+    __shared__ i64 taken, last_start;
+    element *ahead = reinterpret_cast<element *>(shared), *stage = ahead + TILE;
+    i64 tile = take_tile(words), last = -1;
+    int last_whole = 0;
+    if ((tile + 1) * TILE <= N)
+        fetch_tile(ahead, x + tile * TILE);
+    for (;;) {
+        const i64 first = tile * TILE;
+        element v[ITEMS];
+        int place[layout::ROWS], whole = 0;
+        i64 next = 0;
+        if (first < N) {
+            if (threadIdx.x == 0)
+                next = (i64)atomicAdd(words, 1ull); // needed no earlier than at the barrier
+            if (first + TILE <= N) {
+                wait_ahead();
+#pragma unroll
+                for (int i = 0; i < ITEMS; i += 4)
+                    load4(v + i, ahead + i * BLOCK + threadIdx.x * 4);
+            } else {
+                read_tile<STRIPED, BLOCK>(v, x + first, N - first, ahead);
+            }
+            scan_block(v, place, whole, [&] {
+                if (threadIdx.x == 0)
+                    taken = next;
+            });
+            if (threadIdx.x == 0)
+                publish_own(words + 1, tile, whole);
+            next = taken;
+            if ((next + 1) * TILE <= N)
+                fetch_tile(ahead, x + next * TILE);
+        }
+        if (last >= 0) {
+            if (threadIdx.x < 32) {
+                const i64 before = tiles_before(words + 1, last, last_whole);
+                if (threadIdx.x == 0) {
+                    last_start = before;
+                    if ((last + 1) * TILE >= N)
+                        *count = before + last_whole;
+                }
+            }
+            __syncthreads();
+            leave(out + last_start, stage, last_whole);
+        }
+        if (first >= N)
+            break;
+        __syncthreads(); // the stage has been read, and so has what scan_block shares
+        put(stage, v, place);
+        last = tile;
+        last_whole = whole;
+        tile = next;
+    }
+}
+
+#else
+
+extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
+    move_tiles(const element *__restrict__ x, // [N]
+        element *__restrict__ out,            // [N]
+        i64 *__restrict__ count,              // [1]
+        i64 *__restrict__ counts,             // [tiles], as the kernels before left them
         u64 *__restrict__ words,              // [1 + tiles], zero before: next tile, then look-back
         i64 N)
 {
-    __shared__ element stage[SCATTER ? TILE : 1];
-    __shared__ int of_warp[WARPS];
+    extern __shared__ float4 shared[]; // the tile that closes up
     __shared__ i64 earlier[WARPS], tile_start;
+    element *stage = reinterpret_cast<element *>(shared);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     i64 tile = blockIdx.x;
     if constexpr (VARIANT == 3)
         tile = take_tile(words);
     const i64 first = tile * TILE;
     element v[ITEMS];
-    int place[layout::ROWS];
+    int place[layout::ROWS], whole;
     read_tile<STRIPED, BLOCK>(v, x + first, N - first, stage);
-    const int total = scan_warp(v, place);
-    if (lane == 0)
-        of_warp[warp] = total;
-    if constexpr (VARIANT == 2) {
+    // Each thread's share of the counts before the tile's own.
+    const auto add_up = [&] {
         i64 sum = 0;
         for (i64 i = threadIdx.x; i < tile; i += BLOCK)
             sum += counts[i];
         sum = warp_sum(sum);
         if (lane == 0)
             earlier[warp] = sum;
-    }
+    };
+    scan_block(v, place, whole, [&] {
+        if constexpr (VARIANT == 2)
+            add_up();
+    });
+    if (VARIANT == 3 && threadIdx.x == 0)
+        publish_own(words + 1, tile, whole);
+    if (VARIANT == 4 && threadIdx.x == 0)
+        counts[tile] = whole;
+    if constexpr (SCATTER == 1)
+        put(stage, v, place);
+#if VARIANT == 4
+    cooperative_groups::this_grid().sync();
+    add_up();
     __syncthreads();
-    const int sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
-    const int whole = __shfl_sync(ALL, sum, 31);
-    const int start = warp > 0 ? __shfl_sync(ALL, sum, warp - 1) : 0; // of the warp, in the tile
-#pragma unroll
-    for (int &at : place)
-        at += start;
+#endif
     if (warp == 0) {
-        const i64 before = tiles_before(
-            counts, words + 1, tile, whole, VARIANT == 2 && lane < WARPS ? earlier[lane] : 0);
+        i64 before;
+        if constexpr (VARIANT == 1)
+            before = counts[tile];
+        else if constexpr (VARIANT == 3)
+            before = tiles_before(words + 1, tile, whole);
+        else
+            before = warp_sum(lane < WARPS ? earlier[lane] : 0);
         if (lane == 0)
             tile_start = before;
         if (lane == 0 && first + TILE >= N)
             *count = before + whole;
     }
-    if constexpr (SCATTER == 1)
-        put(stage, v, place);
     __syncthreads();
-    out += tile_start;
-    if constexpr (SCATTER == 1) {
-        for (int i = threadIdx.x; i < whole; i += BLOCK)
-            out[i] = stage[i];
-    } else {
-        put(out, v, place);
-    }
+    if constexpr (SCATTER == 1)
+        leave(out + tile_start, stage, whole);
+    else
+        put(out + tile_start, v, place);
 }
 
+#endif
 #endif
 
 // Tiles' counts become those of all tiles before.
