@@ -41,6 +41,18 @@ def all_ok(result, spare=()):
     return result["best"] is not None and not bad
 
 
+def story(daemon, kernel, result):
+    """The counts of a sweep, and where there is more to tell its notes and what failed why."""
+    counts = result.get("counts")
+    text = str({k: v for k, v in counts.items() if v} if counts else result.get("error", result))
+    if "counts" not in result or not all_ok(result):
+        rows = daemon.ctl("records", kernel, check=False)
+        bad = [(row["shape"], row["config"], row["outcome"], row.get("error")) for row in rows
+               if row["outcome"] != "ok"] if isinstance(rows, list) else rows
+        text += " %s %s" % (result.get("messages"), bad)
+    return text
+
+
 def awkward(daemon, dtypes):
     for kernel, case in CASES.items():
         words = [word for shape in case["gpu"] for word in ("--shape", shape)]
@@ -48,8 +60,7 @@ def awkward(daemon, dtypes):
             results = daemon.ctl("sweep", kernel, *words, "--dtype", dtype, "--strategy", "random", "--budget",
                                  "evals=12,seconds=20", "--seed", "7", check=False)
             for shape, result in zip(case["gpu"], results):
-                check(f"{kernel} {dtype} {shape}", all_ok(result),
-                      str({k: v for k, v in result["counts"].items() if v}))
+                check(f"{kernel} {dtype} {shape}", all_ok(result), story(daemon, kernel, result))
 
 
 def huge(daemon):
@@ -61,7 +72,7 @@ def huge(daemon):
             continue
         result = daemon.ctl("sweep", kernel, "--shape", shape, "--dtype", case["huge"]["dtype"], "--strategy",
                             "random", "--budget", "evals=6", "--seed", "7", check=False)
-        check(f"{kernel} {shape}", "counts" in result and all_ok(result), str(result.get("counts", result)))
+        check(f"{kernel} {shape}", "counts" in result and all_ok(result), story(daemon, kernel, result))
 
 
 def faults(prefix):
