@@ -17,8 +17,9 @@
 //   which is the shorter way while tiles are few.
 // VARIANT 5 (look_back): one kernel that reads x once. Each tile waits for its predecessors' sums
 //   by a decoupled look-back (scan.cuh).
-// VARIANT 6 (persistent): as 5, by blocks that stay: while a tile looks back and is written, the
-//   block's next one is already on its way to shared memory (sm_80 on).
+// VARIANT 6 (persistent): as 5, by blocks that stay, in a pipeline of three tiles: the next one is
+//   on its way to shared memory, the present one is added up, and the one before is looked back for
+//   and written. A tile's sum is published before its block waits for anything (sm_80 on).
 // i32 is exact in all. f32 is deterministic in all but 5 and 6, where the order of additions
 // depends on which sums were there first.
 //
@@ -64,17 +65,16 @@ static_assert(VARIANT >= 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK
 static_assert(LOAD != 1 || (ITEMS > 4 && BLOCK * (ITEMS + (ITEMS / 4 % 2 == 0 ? 4 : 0)) <= 11776),
     "a tile that is transposed has more than one access per thread, and fits 46 KiB of shared "
     "memory with its padding");
-static_assert(VARIANT != 6 || (LOAD == 2 && BLOCK * ITEMS <= 10240),
-    "a tile that is fetched ahead is striped, and fits 40 KiB of shared memory");
+static_assert(VARIANT != 6 || LOAD == 2, "a tile that is fetched ahead is striped");
 static_assert(VARIANT != 6 || MIN_BLOCKS * BLOCK >= 512,
     "blocks that stay are enough to fill a multiprocessor: MIN_BLOCKS * BLOCK is at least 512");
 static_assert(VARIANT < 5 || BLOCK * ITEMS >= 2048,
     "a tile that looks back has 2048 elements at least, or the chain would be too long");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
-static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 16) <= 65536,
+static_assert(MIN_BLOCKS * BLOCK * (ITEMS + (VARIANT == 6 ? 24 : 16)) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + 16) "
-    "is at most 65536");
+    "is at most 65536, in persistent with 24 for 16");
 
 constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
 
@@ -277,9 +277,8 @@ __device__ inline element threads_before(element own)
 }
 
 // A thread has one row. The sum of all tiles before this one is `sums[tile]`.
-template <typename F, typename G>
 __device__ inline void scan_block(
-    element (&v)[ITEMS], const element *__restrict__ sums, const u64 *, i64 tile, F, G)
+    element (&v)[ITEMS], const element *__restrict__ sums, const u64 *, i64 tile)
 {
     add_up(v, 0);
     begin_row(v, 0, add(sums[tile], threads_before(v[ITEMS - 1])));
@@ -301,6 +300,22 @@ __device__ inline element scan_warp(element (&v)[ITEMS])
     return total;
 }
 
+// Before a look-back: by one thread, as early as can be, for others wait for it.
+__device__ inline void publish_own(u64 *__restrict__ words, i64 tile, element whole)
+{
+    publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
+}
+
+// The sum of all tiles before this one, whose sum is `whole` and has been published; by the first
+// warp.
+__device__ inline element look_back_from(u64 *__restrict__ words, i64 tile, element whole)
+{
+    const element before = look_back<LOOK, REST, element>(words, tile);
+    if (threadIdx.x == 0 && tile > 0)
+        publish(words + tile, word_of(WHOLE_SUM, add(before, whole)));
+    return before;
+}
+
 // The sum of all tiles before this one, for the first warp, of a tile whose own sum is `whole`;
 // `earlier` is the lane's share of it where the block has added it up.
 __device__ inline element tiles_before(const element *__restrict__ sums, u64 *__restrict__ words,
@@ -311,18 +326,12 @@ __device__ inline element tiles_before(const element *__restrict__ sums, u64 *__
     if constexpr (VARIANT == 4)
         return warp_sum(earlier);
     if (threadIdx.x == 0)
-        publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
-    const element before = look_back<LOOK, REST, element>(words, tile);
-    if (threadIdx.x == 0 && tile > 0)
-        publish(words + tile, word_of(WHOLE_SUM, add(before, whole)));
-    return before;
+        publish_own(words, tile, whole);
+    return look_back_from(words, tile, whole);
 }
 
-// Every thread calls tell() before a barrier, and fetch() after it, before any waits for other
-// tiles.
-template <typename F, typename G>
-__device__ inline void scan_block(element (&v)[ITEMS], const element *__restrict__ sums,
-    u64 *__restrict__ words, i64 tile, F tell, G fetch)
+__device__ inline void scan_block(
+    element (&v)[ITEMS], const element *__restrict__ sums, u64 *__restrict__ words, i64 tile)
 {
     __shared__ element of_warp[WARPS], earlier[WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -337,9 +346,7 @@ __device__ inline void scan_block(element (&v)[ITEMS], const element *__restrict
         if (lane == 0)
             earlier[warp] = sum;
     }
-    tell();
     __syncthreads();
-    fetch();
     if (warp == 0) {
         const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
         const element before = tiles_before(sums, words, tile, __shfl_sync(ALL, sum, 31),
@@ -350,7 +357,6 @@ __device__ inline void scan_block(element (&v)[ITEMS], const element *__restrict
     }
     __syncthreads();
     const element start = of_warp[warp];
-    __syncwarp(); // before the lanes' next tile
 #pragma unroll
     for (element &sum : v)
         sum = add(start, sum);
@@ -368,6 +374,35 @@ __device__ inline void fetch_tile(element *stage, const element *__restrict__ x)
         copy4_ahead(stage + i * BLOCK + threadIdx.x * 4, x + layout::offset(i));
 }
 
+// The thread's elements of tile k, added up within its warp, to its own places in shared memory,
+// and those of tile k - 1, which are there, from it to `out` with `start` added. has_next and
+// has_last: are there such tiles; `left` elements of the latter.
+__device__ inline void exchange(element *waiting, const element (&v)[ITEMS], bool has_next,
+    element *__restrict__ out, element start, bool has_last, i64 left)
+{
+#pragma unroll
+    for (int i = 0; i < ITEMS; i += 4) {
+        element *const own = waiting + i * BLOCK + threadIdx.x * 4, four[4];
+        if (has_last)
+            load4(four, own);
+        if (has_next)
+            store4(own, v + i);
+        if (!has_last)
+            continue;
+#pragma unroll
+        for (element &sum : four)
+            sum = add(start, sum);
+        if (left >= TILE) {
+            store4(out + layout::offset(i), four);
+            continue;
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (layout::offset(i) + k < left)
+                out[layout::offset(i) + k] = four[k];
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     scan_tiles(const element *__restrict__ x, // [N]
         element *__restrict__ out,            // [N]
@@ -375,36 +410,61 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
         u64 *__restrict__ words, // [1 + tiles], zero before: next tile, then look-back
         i64 N)
 {
-    __shared__ __align__(16) element stage[TILE];
+    extern __shared__ float4 shared[]; // the tile ahead, and the one that waits to be written
+    __shared__ element of_warp[WARPS], last_start;
     __shared__ i64 taken;
-    i64 tile = take_tile(words);
+    element *ahead = reinterpret_cast<element *>(shared), *waiting = ahead + TILE;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    i64 tile = take_tile(words), last = -1;
+    element last_whole = 0, last_offset = 0; // the latter is what the tile has before the warp
     if ((tile + 1) * TILE <= N)
-        fetch_tile(stage, x + tile * TILE);
-    while (tile * TILE < N) {
+        fetch_tile(ahead, x + tile * TILE);
+    for (;;) {
         const i64 first = tile * TILE;
-        element v[ITEMS];
+        const bool has_next = first < N, has_last = last >= 0;
+        element v[ITEMS], whole = 0, offset = 0;
         i64 next = 0;
-        if (threadIdx.x == 0)
-            next = (i64)atomicAdd(words, 1ull); // needed no earlier than by tell()
-        if (first + TILE <= N) {
-            wait_ahead();
+        if (has_next) {
+            if (threadIdx.x == 0)
+                next = (i64)atomicAdd(words, 1ull); // needed no earlier than at the barrier
+            if (first + TILE <= N) {
+                wait_ahead();
 #pragma unroll
-            for (int i = 0; i < ITEMS; i += 4)
-                load4(v + i, stage + i * BLOCK + threadIdx.x * 4);
-        } else {
-            read_tile<STRIPED, BLOCK>(v, x + first, N - first, stage);
-        }
-        const auto tell = [&] {
+                for (int i = 0; i < ITEMS; i += 4)
+                    load4(v + i, ahead + i * BLOCK + threadIdx.x * 4);
+            } else {
+                read_tile<STRIPED, BLOCK>(v, x + first, N - first, ahead);
+            }
+            const element total = scan_warp(v);
+            if (lane == 0)
+                of_warp[warp] = total;
             if (threadIdx.x == 0)
                 taken = next;
-        };
-        const auto fetch = [&] {
+            __syncthreads();
+            const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
+            whole = __shfl_sync(ALL, sum, 31);
+            offset = __shfl_sync(ALL, lane_before(sum), warp);
+            if (threadIdx.x == 0)
+                publish_own(words + 1, tile, whole);
             next = taken;
             if ((next + 1) * TILE <= N)
-                fetch_tile(stage, x + next * TILE);
-        };
-        scan_block(v, nullptr, words + 1, tile, tell, fetch);
-        write_tile<STRIPED, BLOCK>(out + first, v, N - first, stage);
+                fetch_tile(ahead, x + next * TILE);
+        } else {
+            __syncthreads(); // last_start has been read
+        }
+        if (has_last && warp == 0) {
+            const element before = look_back_from(words + 1, last, last_whole);
+            if (lane == 0)
+                last_start = before;
+        }
+        __syncthreads(); // also: what is shared of this tile has been read
+        exchange(waiting, v, has_next, out + last * TILE, add(last_start, last_offset), has_last,
+            N - last * TILE);
+        if (!has_next)
+            break;
+        last = tile;
+        last_whole = whole;
+        last_offset = offset;
         tile = next;
     }
 }
@@ -425,8 +485,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const i64 first = tile * TILE;
     element v[ITEMS];
     read_tile<LOAD, BLOCK>(v, x + first, N - first, stage);
-    const auto nothing = [] {};
-    scan_block(v, sums, words + 1, tile, nothing, nothing);
+    scan_block(v, sums, words + 1, tile);
     write_tile<LOAD, BLOCK>(out + first, v, N - first, stage);
 }
 
