@@ -18,7 +18,7 @@ typedef long long i64;
 #define WORST 1e300        // a ratio that stands for "infinitely wrong"; JSON has no infinity
 
 enum { F64, F32, F16, BF16, TF32, I64, I32, I16, I8, U64, U32, U16, U8 };
-enum { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE, FILL_BELOW };
+enum { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE, FILL_BELOW, FILL_SPECIAL };
 
 union float_bits {
     float value;
@@ -187,14 +187,38 @@ static __device__ int fraction_bits(int dtype)
     return dtype == F64 ? 52 : dtype == F16 ? 10 : dtype == BF16 ? 7 : dtype == TF32 ? 10 : 23;
 }
 
+// One of what arithmetic treats apart: NaN, infinities, zero with a sign, a denormal number, and one beside them.
+static __device__ double special(int dtype, u64 which)
+{
+    const double infinity = double_of(0x7ff0000000000000ull);
+    switch (which % 6) {
+    case 0:
+        return infinity - infinity;
+    case 1:
+        return infinity;
+    case 2:
+        return -infinity;
+    case 3:
+        return -0.0;
+    case 4:
+        return dtype == F64 ? double_of(3) : dtype == F16 ? 1.9073486328125e-06 : float_of(3u << 16);
+    default:
+        return 1.0;
+    }
+}
+
 // "uniform" is [-1, 1) in floats, any bits in integers; "index" counts, in floats modulo what they hold exactly; "below"
 // is 0 to value - 1, which the type holds. value is at most 2^53, so no remainder is more likely than another by more
-// than one in 2^11.
+// than one in 2^11. "special" is uniform but for one element of 512; no manifest has it, tests ask for it.
 static __device__ double float_element(int dtype, int fill, double value, u64 random, i64 i)
 {
     int bits = fraction_bits(dtype);
     double span = (double)(1ull << bits);
     switch (fill) {
+    case FILL_SPECIAL:
+        if (random % 512 == 0)
+            return special(dtype, random / 512);
+        // fall through
     case FILL_UNIFORM:
         return (double)(random >> (63 - bits)) / span - 1.0;
     case FILL_SMALL_INT:
@@ -213,6 +237,7 @@ static __device__ double float_element(int dtype, int fill, double value, u64 ra
 static __device__ u64 int_element(int dtype, int fill, double value, u64 random, i64 i)
 {
     switch (fill) {
+    case FILL_SPECIAL:
     case FILL_UNIFORM:
         return random;
     case FILL_SMALL_INT:
