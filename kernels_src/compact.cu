@@ -282,12 +282,15 @@ __device__ inline void put(element *to, const element (&v)[ITEMS], const int (&p
     }
 }
 
-// What has closed up in shared memory, to its place in global memory.
+// What has closed up in shared memory, to its place in global memory, where each warp's accesses
+// begin with a line of 128 bytes.
 __device__ inline void leave(element *__restrict__ to, const element *stage, int whole)
 {
+    const int into_line = (int)(reinterpret_cast<u64>(to) / sizeof(element) % 32);
 #pragma unroll 4
-    for (int i = threadIdx.x; i < whole; i += BLOCK)
-        to[i] = stage[i];
+    for (int i = (int)threadIdx.x - into_line; i < whole; i += BLOCK)
+        if (i >= 0)
+            to[i] = stage[i];
 }
 
 // Before a look-back: by one thread, as early as can be, for others wait for it.

@@ -31,18 +31,22 @@
 #ifndef LOOK
 #define LOOK 1 // sums that a lane asks for at once when it looks back
 #endif
+#ifndef REST
+#define REST 0 // nanoseconds between two looks for a sum that is missing
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
 #include "scan.cuh"
 
-static_assert(VARIANT != 0 || (BLOCK == 256 && LOAD == 0 && LOOK == 1 && MIN_BLOCKS == 1),
+static_assert(
+    VARIANT != 0 || (BLOCK == 256 && LOAD == 0 && LOOK == 1 && REST == 0 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
 static_assert(
     (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
-static_assert(VARIANT == 0 || BLOCK * ITEMS >= 2048,
-    "a tile that looks back has 2048 elements at least, or the chain would be too long");
+static_assert(VARIANT == 0 || BLOCK * ITEMS >= 1024,
+    "a tile that looks back has 1024 elements at least, or the chain would be too long");
 static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
     "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 20) <= 65536,
@@ -282,7 +286,7 @@ __device__ inline element tiles_before(u64 *__restrict__ words, i64 tile, const 
     const bool is_known = tile == 0 || whole.has_head;
     if (threadIdx.x == 0)
         publish(words + tile, word_of(is_known ? WHOLE_SUM : OWN_SUM, whole.sum));
-    const element before = look_back<LOOK, 0, element>(words, tile);
+    const element before = look_back<LOOK, REST, element>(words, tile);
     if (threadIdx.x == 0 && !is_known)
         publish(words + tile, word_of(WHOLE_SUM, add(before, whole.sum)));
     return before;
