@@ -252,6 +252,9 @@ class Kernels(unittest.TestCase):
             with self.assertRaises(tunerd.Error) as caught:
                 kernel(x, factor, dims={"OP": "times"})
             self.assertIn("no OP = times; there are plus, minus, 3", str(caught.exception))
+            with self.assertRaises(tunerd.Error) as caught:
+                kernel(x, factor, dims={"op": 2})
+            self.assertIn("has no dimension op; it has N, OP", str(caught.exception))
 
     def test_launches_that_set_constants_wait_for_those_on_another_stream(self):
         kernel = tunerd.Kernel(self.client, "choosing")
@@ -271,6 +274,13 @@ class Kernels(unittest.TestCase):
             driver.driver()._orders[code.module] = (driver.driver()._orders[code.module][0], 1)
             kernel(x, factor)
             self.assertIn("cuStreamWaitEvent", calls)
+            # The per-thread stream has one handle for the streams of all threads.
+            driver.driver().call = lambda name, *_: calls.append(name)
+            for stream in (1, 2, 2):
+                calls.clear()
+                with driver.driver().constants_of(code, stream):
+                    self.assertTrue(code.constants_lock.locked())
+                self.assertEqual(calls, ["cuStreamIsCapturing", "cuStreamWaitEvent", "cuEventRecord"])
         finally:
             driver.driver().call = whole
 

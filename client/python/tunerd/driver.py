@@ -5,11 +5,12 @@ TUNE_CUDA_DIR is looked through first, as the daemon's workers do."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import hashlib
 import os
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .client import Error, Json
 
@@ -17,6 +18,7 @@ _ATTRIBUTE_CC_MAJOR, _ATTRIBUTE_CC_MINOR = 75, 76
 _FUNCTION_MAX_DYNAMIC_SHARED = 8
 _LAUNCH_COOPERATIVE, _LAUNCH_CLUSTER = 2, 4
 _EVENT_DISABLE_TIMING = 2
+_STREAM_PER_THREAD = 2  # a handle that is another stream in each thread
 
 #: ctypes of scalar arguments
 SCALARS: Dict[str, Any] = {
@@ -73,6 +75,7 @@ class Code(NamedTuple):
     """Code that is loaded in a context."""
     module: int
     functions: Dict[str, int]  # by entry
+    constants_lock: threading.Lock  # held from the first constant that a call sets to its last launch
 
 
 class Driver:
@@ -181,7 +184,7 @@ class Driver:
             assert function.value
             functions[entry] = function.value
         assert module.value
-        return Code(module.value, functions)
+        return Code(module.value, functions, threading.Lock())
 
     def _check_fit(self, answer: Json) -> None:
         """A cubin runs on GPUs of its major version from its minor version on, and needs a driver of
@@ -229,27 +232,24 @@ class Driver:
         """Queues a copy of `count` bytes on the GPU."""
         self.call("cuMemcpyDtoDAsync_v2", to, source, count, stream)
 
-    def begin_constants(self, code: Code, stream: int) -> bool:
-        """Before launches that set constants of `code`, which has one set of them: lets the stream wait
-        for those on another stream before. False while capturing, when it cannot."""
-        capturing = ctypes.c_int()
-        self.call("cuStreamIsCapturing", stream, ctypes.byref(capturing))
-        with self._lock:
+    @contextlib.contextmanager
+    def constants_of(self, code: Code, stream: int) -> Iterator[None]:
+        """Around launches that set constants of `code`, which has one set of them: the stream waits for
+        those on another stream before, and is waited for; while capturing it can do neither."""
+        with code.constants_lock:
+            capturing = ctypes.c_int()
+            self.call("cuStreamIsCapturing", stream, ctypes.byref(capturing))
             if capturing.value:
-                return False
-            if code.module not in self._orders:
+                yield
+                return
+            event, last = self._orders.get(code.module, (0, stream))
+            if not event:
                 made = ctypes.c_void_p()
                 self.call("cuEventCreate", ctypes.byref(made), _EVENT_DISABLE_TIMING)
-                self._orders[code.module] = (made.value or 0, stream)
-            event, last = self._orders[code.module]
-            if last != stream:
+                event = made.value or 0
+            elif last != stream or stream == _STREAM_PER_THREAD:
                 self.call("cuStreamWaitEvent", stream, event, 0)
-            return True
-
-    def end_constants(self, code: Code, stream: int) -> None:
-        """After them, where begin_constants has said so."""
-        with self._lock:
-            event, _ = self._orders[code.module]
+            yield
             self.call("cuEventRecord", event, stream)
             self._orders[code.module] = (event, stream)
 

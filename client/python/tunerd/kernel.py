@@ -25,6 +25,7 @@ waits, on the GPU, until that has ended.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import math
@@ -195,6 +196,10 @@ class Kernel:
 
     def _shape_of(self, arrays: Sequence[Any], dims: Optional[Shape]) -> Dict[str, int]:
         """The dims, from `dims` and the arrays' shapes, which must agree."""
+        for name in dims or {}:
+            if name not in self._dims:
+                raise Error("invalid_request", "%s has no dimension %s; it has %s"
+                            % (self.name, name, ", ".join(self._dims)))
         found = {name: (self._value_of(name, value), "dims") for name, value in (dims or {}).items()}
         for buffer, array in zip(self._inputs, arrays):
             if buffer.factors is None:
@@ -307,16 +312,14 @@ class Kernel:
         for name in plan.absent:
             values[name] = 0
         driver, stream = driver_module.driver(), library.stream_of(arrays[0])
-        is_ordered = plan.has_constants and driver.begin_constants(plan.code, stream)
-        for step in plan.steps:
-            if isinstance(step, _Memset):
-                driver.memset(values[step.buffer], step.byte, step.size, stream)
-            elif isinstance(step, _Constant):
-                driver.copy(step.address, values[step.buffer], step.size, stream)
-            else:
-                self._launch(driver, step, values, stream)
-        if is_ordered:
-            driver.end_constants(plan.code, stream)
+        with driver.constants_of(plan.code, stream) if plan.has_constants else contextlib.nullcontext():
+            for step in plan.steps:
+                if isinstance(step, _Memset):
+                    driver.memset(values[step.buffer], step.byte, step.size, stream)
+                elif isinstance(step, _Constant):
+                    driver.copy(step.address, values[step.buffer], step.size, stream)
+                else:
+                    self._launch(driver, step, values, stream)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _launch(self, driver: driver_module.Driver, step: _Launch, values: Mapping[str, Any],
