@@ -44,9 +44,11 @@
  *         MEMSET: {"memset":"C","byte":0,"when":EXPR}
  *         CONSTANT: {"constant":"taps","buffer":"filter","when":EXPR} copies the buffer to the
  *         beginning of the source's variable `extern "C" __constant__ ... taps[...]` for the
- * kernels that follow, inside the timed span "reference": {"defines":{"TUNE_REFERENCE":1},   passed
- * instead of the params "buffers":[... role scratch or out ...],"launches":[...]}     exprs:
- * device, dims "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
+ *         kernels that follow, inside the timed span
+ *   "reference": {"defines":{"TUNE_REFERENCE":1},    passed instead of the params
+ *         "buffers":[... role scratch or out ...],
+ *         "launches":[...]}                          exprs: device, dims
+ *   "checks":  [{"buffer":"C","reference":"C_ref","scale":"C_scale","derivation":"...",
  *         "tolerance":{"factor":2,"unit":"f32","growth":"sqrt","terms":EXPR,"absolute":0}}]
  *         |C - C_ref| <= absolute + factor * u * g(terms) * s, u = unit roundoff of `unit` (f32:
  *         2^-24, f16 and tf32: 2^-11, bf16: 2^-8, f64: 2^-53; "T": that of the swept dtype, 0 for

@@ -108,10 +108,19 @@ static void check_default(const struct manifest *manifest, const struct device_i
         "%s %s %s on %s has no default: %s", manifest->name, dtype, shape, device->arch, err.text);
 }
 
+static size_t count_sizes(const struct manifest *manifest)
+{
+    size_t count = 0;
+    for (size_t d = 0; d < manifest->dim_count; d++)
+        count += manifest->dims[d].value_count == 0;
+    return count;
+}
+
 static void check_defaults(
     const struct manifest *manifest, const struct device_info *device, const char *dtype)
 {
-    unsigned bits = manifest->dim_count == 1 ? 40 : manifest->dim_count == 2 ? 20 : 16;
+    size_t sizes = count_sizes(manifest);
+    unsigned bits = sizes == 1 ? 40 : sizes == 2 ? 20 : 16;
     uint64_t seed = 1 + (uint64_t)device->attributes[DEVICE_sm];
     int64_t dims[MANIFEST_MAX_DIMS];
     for (int i = 0; i < 3000; i++) {
