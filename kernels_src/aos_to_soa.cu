@@ -14,8 +14,8 @@
 
 typedef unsigned int element; // the bits of a float
 
-static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
-static_assert(VARIANT == 0 || ITEMS <= 8, "a thread has at most 8 structures at a time: ITEMS");
+static_assert(VARIANT != 2 || 4 * TILE * sizeof(element) <= 49152,
+    "a tile has at most 48 KiB of shared memory, also with 4 fields: BLOCK * ITEMS structures");
 
 #if TUNE_REFERENCE
 
