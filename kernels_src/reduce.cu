@@ -3,8 +3,8 @@
 //
 // A grid of blocks walks over x. Each step a thread reads ITEMS elements by accesses of VEC
 // elements, neighbouring threads neighbouring words, combines them and adds that to what it has.
-// The threads of a block then combine their results, and the blocks theirs: VARIANT 0
-// (interleaved): in shared memory, thread t adds t + 1, then t + 2, t + 4 ...; every step
+// The threads of a block then combine their results, and the blocks theirs:
+// VARIANT 0 (interleaved): in shared memory, thread t adds t + 1, then t + 2, t + 4 ...; every step
 //   more lanes of each warp idle and the stride hits fewer banks. Readable, and the slowest.
 // VARIANT 1 (sequential): in shared memory, the lower half adds the upper half.
 // VARIANT 2 (shuffle): in registers within a warp, then one warp over the warps' results.
