@@ -189,7 +189,7 @@ __device__ inline void convolve(
 
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     conv1d(const float *__restrict__ x,   // [N]
-        const float *__restrict__ filter, // [K], read when TAPS is 1
+        const float *__restrict__ filter, // [K], read when TAPS is 1, and at the ends
         float *__restrict__ y,            // [N]
         i64 N)
 {

@@ -14,10 +14,9 @@
 //   cell's last R values and the sums of its last R planes, to which each new plane adds its part.
 //   The next plane is on its way to registers meanwhile.
 // VARIANT 3 (async): as 2, but planes go straight to shared memory, AHEAD of them under way.
-// VARIANT 4 (temporal): as 3, but the planes that step s completes are kept in shared memory too
-// and
-//   go on to step s + 1 within the same walk. The patch's outer cells then hold only the halo: what
-//   is written is STEPS_PER_LAUNCH - 1 cells smaller on each side. POINTS 7 only.
+// VARIANT 4 (temporal): as 3, but the planes that step s completes are kept in shared memory too,
+//   and go on to step s + 1 within the same walk. The patch's outer cells then hold only the halo:
+//   what is written is STEPS_PER_LAUNCH - 1 cells smaller on each side. POINTS 7 only.
 //
 // VEC divides W. Every variant is deterministic; they differ in the order of a cell's additions.
 // NaN and infinity spread to the neighbours as the formula says; denormals are kept.
