@@ -678,7 +678,8 @@ static void blocks_of_a_cooperative_launch_are_told_apart(void **state)
     MUST(cuModuleUnload(module));
 }
 
-/* Whole clusters run, and what lies in another block's shared memory is shared memory. */
+/* Whole clusters run, and what lies in another block's shared memory is shared memory, with banks
+ * of its own. */
 static void blocks_of_a_cluster_are_traced_together(void **state)
 {
     (void)state;
@@ -689,6 +690,7 @@ static void blocks_of_a_cluster_are_traced_together(void **state)
             10) "s[t] = t;\ncooperative_groups::this_cluster().sync();\n"
                 "a[t] = cooperative_groups::this_cluster().map_shared_rank(s, 1 - blockIdx.x % "
                 "2)[2 * t % 64];\n"
+                "*cooperative_groups::this_cluster().map_shared_rank(s, t % 2) = 1.0f;\n"
                 "cooperative_groups::this_cluster().sync(); }",
         "k", &module);
     void *params[] = {&buffer_a, &buffer_b, &n};
@@ -699,6 +701,7 @@ static void blocks_of_a_cluster_are_traced_together(void **state)
     assert_int_equal(number(launch, "blocks_traced"), 2);
     expect_requests(row_of(launch, 12, "shared", "load"), 4, 128);
     expect_each(row_of(launch, 12, "shared", "load"), "degrees", 2);
+    expect_each(row_of(launch, 13, "shared", "store"), "degrees", 1);
     json_decref(launches);
     MUST(cuModuleUnload(module));
 }

@@ -7,6 +7,43 @@
 
 /* --- requests --------------------------------------------------------------------------------- */
 
+/* Bits of an offset in a block's shared memory; above them stands which block of the cluster it is.
+ */
+#define OFFSET_BITS 32
+
+/* The lanes that ask the block of the first one's. */
+static uint32_t lanes_of_block(const struct access *access, uint32_t lanes)
+{
+    uint32_t same = 0;
+    uint64_t block = access->address[__builtin_ctz(lanes)] >> OFFSET_BITS;
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(left);
+        if (access->address[lane] >> OFFSET_BITS == block)
+            same |= UINT32_C(1) << lane;
+    }
+    return same;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Each block of a cluster has its own banks: the most that one of them is asked for. */
+static struct access_banks cluster_banks(const struct access *access)
+{
+    struct access_banks most = {0};
+    struct access part = *access;
+    for (uint32_t left = access->active; left; left &= ~part.active) {
+        part.active = lanes_of_block(access, left);
+        struct access_banks banks = access_banks(&part);
+        most.degree = larger(most.degree, banks.degree);
+        most.wavefronts = larger(most.wavefronts, banks.wavefronts);
+        most.parts = larger(most.parts, banks.parts);
+    }
+    return most;
+}
+
 /* Adds one instruction of a warp; its row's accesses are joined 2^`joined` at a time. */
 static void add_request(struct trace_row *row, const struct access *access, uint32_t joined)
 {
@@ -17,7 +54,7 @@ static void add_request(struct trace_row *row, const struct access *access, uint
         sums->sectors += access_sectors(access);
         return;
     }
-    struct access_banks banks = access_banks(access);
+    struct access_banks banks = cluster_banks(access);
     sums->wavefronts += banks.wavefronts;
     sums->parts += banks.parts;
     sums->degrees += banks.degree;
@@ -26,11 +63,16 @@ static void add_request(struct trace_row *row, const struct access *access, uint
 }
 
 /* Where the address lies in the block's shared memory: its variables one after another, as a
- * compiler for GPUs lays them, and then the dynamic part. */
+ * compiler for GPUs lays them, and then the dynamic part; in another block's, with its number. */
 static uint64_t shared_offset(uintptr_t address)
 {
     const struct loaded *loaded = trace.launch->loaded;
     uint64_t offset = 0;
+    uintptr_t bytes;
+    const struct block *other = fibre_saved_block(address, &bytes);
+    if (other)
+        return ((uint64_t)(other - run.alive + 1) << OFFSET_BITS) +
+               (address - (uintptr_t)other->saved);
     for (size_t i = 0; i < loaded->object_count; i++) {
         const struct loaded_object *object = &loaded->objects[i];
         if (!object->is_shared)
