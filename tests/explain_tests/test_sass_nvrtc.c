@@ -22,7 +22,7 @@ static const char *const archs[] = {"sm_75", "sm_80", "sm_90", "sm_100", "sm_120
 #define ARCH_COUNT (sizeof archs / sizeof *archs)
 
 static struct worker_link worker;
-static const char *kernel;
+static const char *kernel_name;
 
 /* A cubin of the configuration; values NULL: of the reference. */
 struct compiled {
@@ -172,7 +172,7 @@ static void check_type(const struct plugin *plugin, size_t t)
 static void every_instruction_of_a_shipped_kernel_is_known_and_has_its_line(void **state)
 {
     (void)state;
-    struct plugin *plugin = kernel_load(kernel);
+    struct plugin *plugin = kernel_load(kernel_name);
     for (size_t t = 0; t < plugin->manifest->dtype_count; t++)
         check_type(plugin, t);
     plugin_unref(plugin);
@@ -181,7 +181,7 @@ static void every_instruction_of_a_shipped_kernel_is_known_and_has_its_line(void
 static void ptx_is_refused_with_what_to_do(void **state)
 {
     (void)state;
-    struct plugin *plugin = kernel_load(kernel);
+    struct plugin *plugin = kernel_load(kernel_name);
     const char *dtype = plugin->manifest->dtypes[0];
     struct compiled compiled = {.plugin = plugin, .dtype = dtype, .arch = "compute_90"};
     struct sample_set valid;
@@ -219,7 +219,7 @@ static int stop_worker(void **state)
 
 int main(int argc, char **argv)
 {
-    kernel = argc == 2 ? argv[1] : "";
+    kernel_name = argc == 2 ? argv[1] : "";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_instruction_of_a_shipped_kernel_is_known_and_has_its_line),
         cmocka_unit_test(ptx_is_refused_with_what_to_do),
