@@ -114,6 +114,12 @@ char *launch_text(const json_t *launch)
             fputs(text_of(arg, json_object_get(arg, "name") ? "name" : "buffer"), stream);
     }
     fputs(")", stream);
+    if (json_is_array(json_object_get(launch, "cluster"))) {
+        fputs(" in clusters of ", stream);
+        print_triple(stream, json_object_get(launch, "cluster"));
+    }
+    if (json_is_true(json_object_get(launch, "cooperative")))
+        fputs(", cooperative", stream);
     if (number_of(launch, "repeat") > 1)
         fprintf(stream, " x %.0f", number_of(launch, "repeat"));
     fclose(stream);

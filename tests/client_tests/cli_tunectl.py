@@ -310,6 +310,11 @@ class Answers(unittest.TestCase):
                                                 "policy": "cached", "gpu": "H200"}])
         self.assertIn("gemm<<<(8,16,1), (256,1,1), 34816>>>(A, 64)", result.stdout)
         self.assertIn("exact, measured on NVIDIA H200", result.stdout)
+        together = dict(self.ANSWER["launches"][1], cluster=[2, 1, 1], cooperative=True, repeat=3)
+        answer = dict(self.ANSWER, launches=[{"constant": "taps", "buffer": "filter"}, together])
+        result, _ = self.ask({"get": lambda _c, _p: answer}, "get", "gemm", "--shape", "M=64")
+        self.assertIn("constant taps = filter\n", result.stdout)
+        self.assertIn(">>>(A, 64) in clusters of (2,1,1), cooperative x 3\n", result.stdout)
         result, _ = self.ask({"get": lambda _c, _p: self.ANSWER}, "--json", "get", "gemm", "--shape",
                              "M=64")
         self.assertEqual(json.loads(result.stdout), self.ANSWER)
