@@ -16,7 +16,8 @@
 //   to the columns' in registers.
 //
 // Every variant is deterministic. NaN and infinity pass through, a zero beyond the edge times an
-// infinite tap included; denormals are kept.
+// infinite tap included, but for rows above and below in naive and two_pass, whose sums are zeros;
+// denormals are kept.
 #include "conv.cuh"
 
 #ifndef K
