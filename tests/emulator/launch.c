@@ -113,7 +113,7 @@ static bool within(const uint32_t size[3], const uint32_t limit[3])
     return true;
 }
 
-static unsigned check_cluster(const struct node *node, uint64_t blocks, uint32_t threads)
+static unsigned check_cluster(const struct node *node, uint32_t threads)
 {
     const struct fibre_launch *launch = &node->launch;
     uint64_t in_cluster = 1;
@@ -126,7 +126,7 @@ static unsigned check_cluster(const struct node *node, uint64_t blocks, uint32_t
     }
     uint64_t limit =
         node->function->may_have_large_clusters ? FIBRE_CLUSTER_BLOCKS : PORTABLE_CLUSTER_BLOCKS;
-    if (in_cluster > limit || in_cluster * threads > FIBRE_GRID_THREADS || in_cluster > blocks)
+    if (in_cluster > limit || in_cluster * threads > FIBRE_GRID_THREADS)
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     return CUDA_SUCCESS;
 }
@@ -156,7 +156,7 @@ static unsigned check_launch(const struct node *node, bool has_params)
         ((!trace_mode() && blocks > (uint64_t)per_sm * (uint64_t)current_scenario_device()->sms) ||
             blocks * threads > FIBRE_GRID_THREADS))
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    return check_cluster(node, blocks, threads);
+    return check_cluster(node, threads);
 }
 
 /* CUlaunchConfig and CUlaunchAttribute */
