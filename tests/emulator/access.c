@@ -122,6 +122,10 @@ struct image_range *resolve(uintptr_t address, uintptr_t bytes, enum image_acces
         return put_range(allocation->address, allocation->bytes, IMAGE_GLOBAL, false);
     uintptr_t saved_bytes;
     const struct block *other = fibre_saved_block(address, &saved_bytes);
+    if (other && !other->has_begun)
+        fail_at(ERROR_ILLEGAL_ADDRESS, pc,
+            "%s in the shared memory of a block of the cluster that may not have begun",
+            access != ACCESS_READ ? "write" : "read");
     if (other)
         return put_range((uintptr_t)other->saved, saved_bytes, IMAGE_SHARED, false);
     const struct loaded_object *object = loader_object(run.launch->loaded, address);

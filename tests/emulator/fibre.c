@@ -290,6 +290,7 @@ static void start_block(struct block *block, uint64_t number, size_t first_fibre
     block->fibres = &fibres[first_fibre];
     block->first_fibre = (uint32_t)first_fibre;
     block->live_count = threads;
+    block->has_begun = false;
     block->waiting = block->predicates = 0;
     block->cluster_waiting = block->grid_waiting = 0;
     memset(block->live, 0, sizeof block->live);
@@ -322,6 +323,7 @@ static void poison_shared(void)
 static void run_block(struct block *block)
 {
     run.block = block;
+    block->has_begun = true;
     *run.launch->loaded->image->block = block->index;
     run.thread = next_ready(block, run.thread_count - 1);
     *run.launch->loaded->image->thread = block->fibres[run.thread].index;

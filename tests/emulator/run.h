@@ -34,6 +34,7 @@ struct block {
     uint32_t waiting, predicates; /* at the barrier so far */
     uint32_t met, met_predicates; /* at the last one */
     uint32_t cluster_waiting, grid_waiting;
+    bool has_begun;
     struct warp warps[FIBRE_BLOCK_THREADS / 32];
     char *saved; /* its shared memory while another block runs, where several are alive */
 };

@@ -139,6 +139,10 @@ static void faults_of_clusters_are_told(void **state)
         {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { " CLUSTER
          "if (threadIdx.x < 32) cluster.sync(); else __syncthreads(); }",
             64, 0, 719, "32 threads wait at a barrier that 32 others do not reach"},
+        {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { __shared__ int s; " CLUSTER
+         "*cluster.map_shared_rank(&s, 1 - blockIdx.x) = 1; cluster.sync(); p[0] = s; }",
+            1, 0, 700,
+            "write in the shared memory of a block of the cluster that may not have begun"},
         {"#include <cooperative_groups.h>\n" KERNEL "(int *p) { __shared__ int s; s = 1; " CLUSTER
          "cluster.sync(); if (cluster.block_rank() == 1) p[0] = *cluster.map_shared_rank(&s, 0); }",
             1, 0, 700, "shared memory of block 0 of the cluster, which has ended"},
