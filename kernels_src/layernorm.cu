@@ -24,7 +24,7 @@
 //
 // All arrays must be aligned to VEC elements; rows need not be (TAIL: see rows.cuh). A row that has
 // a NaN or an infinity gives NaN everywhere; one whose squared differences pass 2^128 gives the
-// bias. Denormals are kept.
+// bias, or NaN where its sums pass that too. Denormals are kept.
 
 #ifndef VARIANT
 #define VARIANT 1 // 0 naive, 1 registers, 2 shared, 3 online, 4 split, 5 cluster
