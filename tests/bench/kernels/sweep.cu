@@ -92,10 +92,16 @@ static std::string text_of(const config &c)
 static void compile(build &b)
 {
     const std::string text = read_file(source_dir + "/" + b.source);
-    const std::string common = read_file(source_dir + "/common.cuh");
-    const char *header = common.c_str(), *name = "common.cuh";
+    const char *const names[] = {"common.cuh", "small_floats.cuh", "vectors.cuh"};
+    std::vector<std::string> headers;
+    std::vector<const char *> texts;
+    for (const char *name : names)
+        headers.push_back(read_file(source_dir + "/" + name));
+    for (auto &header : headers)
+        texts.push_back(header.c_str());
     nvrtcProgram program;
-    nvrtcCreateProgram(&program, text.c_str(), b.source.c_str(), 1, &header, &name);
+    nvrtcCreateProgram(
+        &program, text.c_str(), b.source.c_str(), (int)texts.size(), texts.data(), names);
     std::vector<std::string> options = {arch_option, "--std=c++17"};
     for (auto &d : b.defines)
         options.push_back("-D" + d.first + "=" + std::to_string(d.second));
@@ -399,11 +405,12 @@ static void gemm(int sms)
 static void transpose_run(build &b, shape s)
 {
     const config &c = b.defines;
-    const int tile = c.at("TILE"), threads = tile / c.at("VEC") * (tile / c.at("ROWS"));
+    const int tile_m = c.at("TILE_M"), tile_n = c.at("TILE_N");
     const bool naive = c.at("VARIANT") == 0;
     launch(b.function("transpose"),
-        naive ? ceildiv(s.M * s.N, 256) : ceildiv(s.M, tile) * ceildiv(s.N, tile), threads,
-        naive ? 0 : 4 * tile * (tile + (c.at("LAYOUT") == 1)), {&A, &C, &s.M, &s.N});
+        naive ? ceildiv(s.M * s.N, 256) : ceildiv(s.M, tile_m) * ceildiv(s.N, tile_n),
+        tile_m * tile_n / (c.at("ROWS") * c.at("VEC")),
+        naive ? 0 : 4 * tile_m * (tile_n + (c.at("LAYOUT") == 1)), {&A, &C, &s.M, &s.N});
 }
 
 static void transpose_check(std::vector<build> &builds, const std::vector<shape> &shapes)
@@ -423,19 +430,20 @@ static void transpose_check(std::vector<build> &builds, const std::vector<shape>
 
 static bool transpose_params_valid(const config &c)
 {
-    const int tile = c.at("TILE"), threads = tile / c.at("VEC") * (tile / c.at("ROWS"));
-    if (c.at("VARIANT") == 0 &&
-        (tile != 32 || c.at("ROWS") != 4 || c.at("VEC") != 1 || c.at("LAYOUT")))
-        return false;
-    return c.at("ROWS") <= tile && threads >= 32 && threads <= 1024;
+    const int tile_m = c.at("TILE_M"), tile_n = c.at("TILE_N"), each = c.at("ROWS") * c.at("VEC");
+    const int threads = tile_m * tile_n / each;
+    if (c.at("VARIANT") == 0)
+        return tile_m == 32 && tile_n == 32 && c.at("ROWS") == 4 && each == 4 && !c.at("LAYOUT");
+    return tile_m <= 2 * tile_n && tile_n <= 2 * tile_m && each >= 8 && each <= 32 &&
+           threads >= 64 && threads <= 1024;
 }
 
 static std::vector<build> transpose_builds(void)
 {
     std::vector<build> builds;
     config c;
-    const grid all = {{"VARIANT", {0, 1}}, {"TILE", {16, 32, 64, 128}},
-        {"ROWS", {1, 2, 4, 8, 16, 32}}, {"VEC", {1, 2, 4}}, {"LAYOUT", {0, 1, 2}}};
+    const grid all = {{"VARIANT", {0, 1}}, {"TILE_M", {32, 64, 128}}, {"TILE_N", {32, 64, 128}},
+        {"ROWS", {2, 4, 8, 16, 32}}, {"VEC", {1, 2, 4}}, {"LAYOUT", {0, 1, 2}}};
     expand(all, 0, c, transpose_params_valid, "transpose.cu", builds);
     return builds;
 }
@@ -571,8 +579,8 @@ static void check_variants(int sms)
             {"MIN_BLOCKS", 1}},
         {}, NULL});
     for (auto &b : transpose_builds())
-        if (b.defines["VARIANT"] == 0 ||
-            (b.defines["TILE"] == 32 && b.defines["ROWS"] == 4 && b.defines["VEC"] != 2))
+        if (b.defines["VARIANT"] == 0 || (b.defines["TILE_M"] == 64 && b.defines["TILE_N"] == 64 &&
+                                             b.defines["ROWS"] == 8 && b.defines["VEC"] != 2))
             transposes.push_back(b);
     for (auto &b : reduce_builds())
         if (b.defines["BLOCK"] == 256 && b.defines["ITEMS"] == 8 && b.defines["VEC"] == 4 &&
@@ -607,7 +615,8 @@ static const size_t LARGE_FLOATS = ((size_t)1 << 31) + (1 << 24);
 static config defaults_of(const char *kernel)
 {
     if (!strcmp(kernel, "transpose"))
-        return {{"VARIANT", 1}, {"TILE", 128}, {"ROWS", 32}, {"VEC", 1}, {"LAYOUT", 2}};
+        return {{"VARIANT", 1}, {"TILE_M", 64}, {"TILE_N", 64}, {"ROWS", 16}, {"VEC", 1},
+            {"LAYOUT", 1}};
     if (!strcmp(kernel, "reduce"))
         return {{"VARIANT", 2}, {"BLOCK", 512}, {"ITEMS", 32}, {"VEC", 4}, {"BLOCKS_PER_SM", 4}};
     return {{"VARIANT", 1}, {"BM", 64}, {"BN", 128}, {"BK", 16}, {"TM", 8}, {"TN", 8}, {"PAD", 4},
