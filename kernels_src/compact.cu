@@ -49,11 +49,8 @@
 #define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
+#include "grid.cuh"
 #include "scan.cuh"
-
-#if VARIANT == 4 && !TUNE_REFERENCE
-#include <cooperative_groups.h>
-#endif
 
 static_assert(VARIANT != 0 || (BLOCK == 256 && SCATTER == 0 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
@@ -423,7 +420,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     if constexpr (SCATTER == 1)
         put(stage, v, place);
 #if VARIANT == 4
-    cooperative_groups::this_grid().sync();
+    grid_sync();
     add_up();
     __syncthreads();
 #endif

@@ -116,64 +116,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK) histogram(const element *__r
 
 #else
 
-// The barrier of a cooperative launch's grid in two halves, so that nobody waits who arrives early
-// enough. Each half is a barrier of the block too; without CLEAR the second does nothing.
-//
-// As the toolkit's cooperative_groups.h does it, whose headers take four times as long to compile
-// as this file: the driver gives such a grid a workspace, at envreg1:envreg2, whose second word is
-// the barrier. Bit 31 of it flips when the last block has arrived. The last thread asks for it, as
-// the first ones are those that add up counters meanwhile.
-struct grid_barrier {
-    u32 before;
-
-#if CLEAR == 1 && !defined(TUNE_EMULATOR)
-    static __device__ inline u64 address()
-    {
-        u32 high, low;
-        asm("mov.u32 %0, %%envreg1;" : "=r"(high));
-        asm("mov.u32 %0, %%envreg2;" : "=r"(low));
-        return ((u64)high << 32 | low) + 4;
-    }
-
-    __device__ inline void arrive()
-    {
-        __syncthreads();
-        if (threadIdx.x == BLOCK - 1) {
-            const u32 step = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
-            asm volatile("atom.add.release.gpu.u32 %0, [%1], %2;"
-                         : "=r"(before)
-                         : "l"(address()), "r"(step)
-                         : "memory");
-        }
-    }
-
-    __device__ inline void wait()
-    {
-        if (threadIdx.x == BLOCK - 1) {
-            u32 now;
-            do {
-                asm volatile("ld.acquire.gpu.u32 %0, [%1];"
-                             : "=r"(now)
-                             : "l"(address())
-                             : "memory");
-            } while ((now ^ before) >> 31 == 0);
-        }
-        __syncthreads();
-    }
-#else
-    __device__ inline void arrive()
-    {
-        __syncthreads();
-    }
-
-    __device__ inline void wait()
-    {
 #if CLEAR == 1
-        tune_grid_barrier(); // the emulator's has no halves
-#endif
+#include "grid.cuh"
+#else
+// Nobody clears: arriving is a barrier of the block alone, and there is nothing to wait for.
+struct grid_barrier {
+    __device__ inline void arrive()
+    {
+        __syncthreads();
     }
-#endif
+
+    __device__ inline void wait()
+    {
+    }
 };
+#endif
 
 // v[] = the thread's accesses of the step that begins at access `at`, `stride` apart. What lies
 // behind `end` is left as it is.

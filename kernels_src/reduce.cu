@@ -30,6 +30,7 @@
 // NaN and infinity pass through as op says: a sum of both infinities is NaN, the largest and the
 // smallest element is NaN where there is one. Denormals are kept. x must be aligned to VEC
 // elements.
+#include "grid.cuh"
 #include "small_floats.cuh"
 
 #ifndef OP
@@ -83,10 +84,6 @@ typedef float value;
 #endif
 #define PAIRWISE (SUM_OF_FLOATS && SUM == 2)
 #define KAHAN (SUM_OF_FLOATS && SUM == 3)
-
-#if VARIANT == 5 && !TUNE_REFERENCE
-#include <cooperative_groups.h>
-#endif
 
 static_assert(BLOCK >= 128 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0,
     "a block has 128 to 1024 threads, a power of 2");
@@ -625,7 +622,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, VARIANT == 5 ? BLOCKS_PER_SM
             combine_blocks(partials, out, gridDim.x);
     }
 #if VARIANT == 5
-    cooperative_groups::this_grid().sync();
+    grid_sync();
     if (blockIdx.x == 0)
         combine_blocks(partials, out, gridDim.x);
 #endif
