@@ -20,6 +20,7 @@
 
 static const char *const archs[] = {"sm_75", "sm_80", "sm_90", "sm_100", "sm_120"};
 #define ARCH_COUNT (sizeof archs / sizeof *archs)
+#define DEFAULTS (2 * ARCH_COUNT) /* of a long list, these */
 
 static struct worker_link worker;
 static const char *kernel_name;
@@ -151,8 +152,8 @@ static bool is_for(const struct plugin *plugin, const char *dtype, const char *a
            sample_meets(plugin->manifest, dtype, values, atoi(strchr(arch, '_') + 1));
 }
 
-/* The reference and the first default for each arch, the other defaults going round, as far as they
- * are for this type and arch; of further types the first default alone. */
+/* Of the first type the reference and the first default for each arch, further defaults going
+ * round; of the other types the reference and the first default for one arch each. */
 static void check_type(const struct plugin *plugin, size_t t)
 {
     const struct manifest *manifest = plugin->manifest;
@@ -160,9 +161,11 @@ static void check_type(const struct plugin *plugin, size_t t)
     struct sample_set valid;
     sample_valid(manifest, dtype, &valid);
     for (size_t a = 0; a < ARCH_COUNT; a++) {
+        if (t > 0 && a != t % ARCH_COUNT)
+            continue;
         check_configuration(plugin, dtype, archs[a], NULL);
-        for (size_t i = 0; i < manifest->default_count; i++)
-            if ((i == 0 || (t == 0 && i % ARCH_COUNT == a)) &&
+        for (size_t i = 0; i < manifest->default_count && i < DEFAULTS; i++)
+            if ((i == 0 || i % ARCH_COUNT == a) &&
                 is_for(plugin, dtype, archs[a], &valid, manifest->defaults[i]))
                 check_configuration(plugin, dtype, archs[a], manifest->defaults[i]);
     }

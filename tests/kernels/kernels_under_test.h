@@ -3,8 +3,9 @@
  *
  *   "awkward":   [{"N":1},...]   shapes for the emulator: ones, primes, neighbours of tiles; a
  *                                choice that one leaves out is the first
- *   "configs":   40              how many configurations are sampled for the first dtype and the
- *                                first choice; the others get a quarter
+ *   "configs":   40              how many configurations are sampled on the emulator for the first
+ *                                dtype and the first choice; the others get a quarter, and NVRTC
+ *                                compiles half as many
  *   "mistakes":  [{"what","dtype","shape":{...},"config":{...},"right","wrong"}]   text of the
  *                                source and what replaces it: `wrong_result` must come out;
  *                                "config" (optional) is what differs from the default

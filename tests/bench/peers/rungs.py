@@ -2,7 +2,7 @@
 """What each rung of a kernel's ladder gains: rungs.py PREFIX OUT [KERNEL...]
 
 PREFIX is an installed tree. For the shapes below each value of VARIANT (and of what else is a rung) is swept
-by itself, a few seconds each, and the best of each is put beside the first. Prints a table and writes
+by itself, a second each, and the best of each is put beside the first. Prints a table and writes
 OUT/rungs.json.
 """
 import json
@@ -37,7 +37,7 @@ FURTHER = {
 def sweep(daemon, kernel, dtype, shape, params):
     words = [word for param in params for word in ("--param", param)]
     result = daemon.ctl("sweep", kernel, "--dtype", dtype, "--shape", shape, *words, "--budget",
-                        "evals=200,seconds=3", "--seed", "5", check=False)
+                        "evals=60,seconds=1", "--seed", "5", check=False)
     best = result.get("best")
     return {"kernel": kernel, "dtype": dtype, "shape": shape, "rung": " ".join(params),
             "us": best["median_ns"] / 1e3 if best else None, "config": best["config"] if best else None,
