@@ -2,8 +2,7 @@
 """What each rung of a kernel's ladder gains: rungs.py PREFIX OUT [KERNEL...]
 
 PREFIX is an installed tree. For the shapes below each value of VARIANT (and of what else is a rung) is swept
-by itself, a second each, and the best of each is put beside the first. Prints a table and writes
-OUT/rungs.json.
+by itself, a second each, and the best of each is put beside the first. Prints a table and writes OUT/rungs.json.
 """
 import json
 import os
@@ -34,15 +33,30 @@ FURTHER = {
 }
 
 
-def sweep(daemon, kernel, dtype, shape, params):
+def code_of(manifest, name, word):
+    """A param's value as records have it."""
+    values = next(p["values"] for p in manifest["params"] if p["name"] == name)
+    return next(v["value"] if isinstance(v, dict) else v for v in values
+                if word in (str(v), isinstance(v, dict) and v["name"]))
+
+
+def sweep(daemon, manifest, dtype, shape, params):
+    """The best of one rung. A sweep also measures the kernel's default, which need not stand on this rung: the
+    rows tell."""
+    kernel = manifest["name"]
     words = [word for param in params for word in ("--param", param)]
     result = daemon.ctl("sweep", kernel, "--dtype", dtype, "--shape", shape, *words, "--budget",
                         "evals=60,seconds=1", "--seed", "5", check=False)
-    best = result.get("best")
-    return {"kernel": kernel, "dtype": dtype, "shape": shape, "rung": " ".join(params),
-            "us": best["median_ns"] / 1e3 if best else None, "config": best["config"] if best else None,
-            "evaluated": sum(result["counts"].values()) if best else 0,
-            "error": None if best else result.get("error", "no valid configuration")}
+    row = {"kernel": kernel, "dtype": dtype, "shape": shape, "rung": " ".join(params), "us": None, "config": None}
+    if "counts" not in result:
+        return {**row, "error": "not for this shape" if "no valid configuration" in str(result) else str(result)}
+    wanted = {name: code_of(manifest, name, word) for name, word in (param.split("=") for param in params)}
+    rows = [r for r in daemon.ctl("records", kernel) if r["outcome"] == "ok" and r["dtype"] == dtype
+            and r["shape"] == result["shape"] and wanted.items() <= r["config"].items()]
+    if not rows:
+        return {**row, "error": "measured nothing"}
+    best = min(rows, key=lambda r: r["median_ns"])
+    return {**row, "us": best["median_ns"] / 1e3, "config": best["config"], "measured": len(rows), "error": None}
 
 
 def rungs_of(manifest):
@@ -58,12 +72,13 @@ def main():
         for kernel, (dtype, shape) in SHAPES.items():
             if kernels and kernel not in kernels:
                 continue
-            ladder = rungs_of(daemon.ctl("describe", kernel))
+            manifest = daemon.ctl("describe", kernel)
+            ladder = rungs_of(manifest)
             asked = [(dtype, shape, params) for params in ladder]
             for other_dtype, other_shape, params in FURTHER.get(kernel, []):
                 asked += [(other_dtype, other_shape, p) for p in ([params] if params else ladder)]
             for row in asked:
-                rows.append(sweep(daemon, kernel, *row))
+                rows.append(sweep(daemon, manifest, *row))
                 first = next(r for r in rows if (r["kernel"], r["shape"]) == (kernel, row[1]))
                 gain = first["us"] / rows[-1]["us"] if first["us"] and rows[-1]["us"] else 0
                 print("%-15s %-4s %-40s %-32s %10.1f us  x%.2f %s" % (
