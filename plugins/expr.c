@@ -189,14 +189,15 @@ static int parse_number(struct parser *parser)
 /* The names last in the table come first: those are the manifest's own. */
 static int unknown_name(struct parser *parser, const char *name, size_t length)
 {
+    static const char more[] = ", ...";
     char list[140] = "";
     size_t used = 0;
     for (size_t i = parser->expr->slot_count; i-- > 0;) {
         size_t need = strlen(parser->names[i]) + 2;
         if (need == 2)
             continue; /* a slot that nothing may name yet */
-        if (used + need + 4 > sizeof list) {
-            strcpy(list + used, ", ...");
+        if (used + need + sizeof more > sizeof list) {
+            strcpy(list + used, more);
             break;
         }
         used += (size_t)sprintf(list + used, "%s%s", used ? ", " : "", parser->names[i]);

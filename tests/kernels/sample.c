@@ -154,7 +154,7 @@ static size_t new_values(
 }
 
 void sample_pairs(const struct manifest *manifest, const struct sample_set *all, size_t limit,
-    uint64_t seed, struct sample_set *out)
+    bool has_every_value, uint64_t seed, struct sample_set *out)
 {
     unsigned char *seen = calloc(PAIR_SPACE, 1);
     if (!seen)
@@ -178,7 +178,7 @@ void sample_pairs(const struct manifest *manifest, const struct sample_set *all,
         new_pairs(manifest, sample_row(all, best), seen, true);
         sample_add(out, manifest, sample_row(all, best));
     }
-    for (; scan < all->count; scan++)
+    for (; has_every_value && scan < all->count; scan++)
         if (new_values(manifest, out, sample_row(all, scan)) > 0)
             sample_add(out, manifest, sample_row(all, scan));
     free(seen);

@@ -26,9 +26,10 @@ void sample_broken(const struct manifest *manifest, const char *dtype, size_t co
     size_t count, uint64_t seed, struct sample_set *out);
 
 /* A subset of `all`: at most `limit` rows, each with as many new pairs of values as can be found,
- * and beyond the limit those that are needed so that every value of `all` occurs. */
+ * and if `has_every_value` beyond the limit those that are needed so that every value of `all`
+ * occurs. */
 void sample_pairs(const struct manifest *manifest, const struct sample_set *all, size_t limit,
-    uint64_t seed, struct sample_set *out);
+    bool has_every_value, uint64_t seed, struct sample_set *out);
 
 /* Whether the manifest's "requires" lets this row run on compute capability `sm` (90). */
 bool sample_meets(

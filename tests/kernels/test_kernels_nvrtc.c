@@ -118,7 +118,7 @@ static void compile_allowed(const char *dtype, const int64_t *dims, size_t limit
     struct sample_set all, sample;
     struct batch batch = {0};
     sample_valid(manifest, dtype, &all);
-    sample_pairs(manifest, &all, limit, SEED, &sample);
+    sample_pairs(manifest, &all, limit, is_main, SEED, &sample);
     assert_true(sample.count > 0);
     for (size_t a = 0; a < ARCH_COUNT; a++) {
         struct expectation expected = {dims, NULL, dtype, archs[a].name, false};

@@ -199,6 +199,28 @@ static void mistakes_are_told_with_their_position(void **state)
     expect_error("BMX", TUNE_ENOTFOUND, "unknown name \"BMX\"");
 }
 
+/* The list of names ends in time, however its last ones fit. */
+static void a_list_of_names_of_any_length_fits_its_error(void **state)
+{
+    (void)state;
+    char texts[10][64];
+    const char *many[10];
+    for (int first = 1; first < 60; first++)
+        for (int others = 1; others < 30; others++) {
+            struct tune_error err = {0};
+            for (int i = 0; i < 10; i++) {
+                snprintf(texts[i], sizeof texts[i], "%.*s", i == 9 ? first : others,
+                    "ABCDEFGHIJABCDEFGHIJABCDEFGHIJABCDEFGHIJABCDEFGHIJABCDEFGHIJ");
+                many[i] = texts[i];
+            }
+            assert_null(expr_create("x", many, 10, &err));
+            assert_int_equal(err.code, TUNE_ENOTFOUND);
+            assert_non_null(strstr(err.text, texts[9]));
+            bool is_cut = strcmp(err.text + strlen(err.text) - 5, ", ...") == 0;
+            assert_true(is_cut || first + 9 * (others + 2) < 140);
+        }
+}
+
 /* `open` n times, "1", `close` n times */
 static char *nested(const char *open, const char *close, int count)
 {
@@ -422,6 +444,7 @@ int main(void)
         cmocka_unit_test(the_side_not_taken_is_not_evaluated),
         cmocka_unit_test(arithmetic_that_cannot_be_is_an_error_with_the_expression),
         cmocka_unit_test(mistakes_are_told_with_their_position),
+        cmocka_unit_test(a_list_of_names_of_any_length_fits_its_error),
         cmocka_unit_test(nesting_ends_at_its_limit_for_each_way_to_nest),
         cmocka_unit_test(the_deepest_expression_still_evaluates),
         cmocka_unit_test(a_long_text_is_refused_and_a_long_chain_is_not_nesting),
