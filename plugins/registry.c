@@ -124,6 +124,7 @@ struct loader {
     const char *kernels_src; /* may be NULL */
     char *source_folder;
     size_t budget_bytes;
+    char *tokens[1 + PLUGIN_HEADER_LIMIT]; /* of the source, then of each header */
     struct tune_error *err;
 };
 
@@ -237,15 +238,14 @@ static int add_include(
                                            : add_toolkit_header(loader, name);
 }
 
-static int scan_includes(struct loader *loader, const char *text, const char *from)
+/* Its tokens are kept in the loader, as number `index`. */
+static int scan_includes(struct loader *loader, size_t index, const char *text, const char *from)
 {
     struct source_include include;
-    char *tokens = source_tokens(text, strlen(text));
-    int failed = tokens == NULL ? no_memory(loader->err) : 0;
-    const char *at = tokens;
+    const char *at = loader->tokens[index] = source_tokens(text, strlen(text));
+    int failed = at == NULL ? no_memory(loader->err) : 0;
     while (!failed && (at = source_next_include(at, &include)) != NULL)
         failed = add_include(loader, &include, from);
-    free(tokens);
     return failed;
 }
 
@@ -257,10 +257,10 @@ static int load_headers(struct loader *loader)
     plugin->toolkit_headers = calloc(TOOLKIT_HEADER_LIMIT + 1, sizeof *plugin->toolkit_headers);
     if (plugin->headers == NULL || plugin->toolkit_headers == NULL)
         return no_memory(loader->err);
-    if (scan_includes(loader, plugin->source, plugin->source_name))
+    if (scan_includes(loader, 0, plugin->source, plugin->source_name))
         return -1;
     for (size_t i = 0; i < plugin->header_count; i++)
-        if (scan_includes(loader, plugin->headers[i].text, plugin->headers[i].name))
+        if (scan_includes(loader, 1 + i, plugin->headers[i].text, plugin->headers[i].name))
             return -1;
     return 0;
 }
@@ -332,12 +332,10 @@ static int make_fingerprint(struct loader *loader)
     XXH3_128bits_reset(&state);
     hash_text(&state, "tunerd fingerprint 1"); /* raise when the canonical forms change */
     hash_text(&state, plugin->manifest->canonical);
-    if (hash_tokens(&state, plugin->source, loader->err))
-        return -1;
+    hash_text(&state, loader->tokens[0]);
     for (size_t i = 0; i < plugin->header_count; i++) {
         hash_text(&state, plugin->headers[i].name);
-        if (hash_tokens(&state, plugin->headers[i].text, loader->err))
-            return -1;
+        hash_text(&state, loader->tokens[1 + i]);
     }
     if (hash_hooks(&state, loader))
         return -1;
@@ -419,6 +417,8 @@ struct plugin *plugin_load(
     }
     if (!failed)
         make_content_hash(plugin);
+    for (size_t i = 0; i <= PLUGIN_HEADER_LIMIT; i++)
+        free(loader.tokens[i]);
     free(loader.source_folder);
     free(path);
     if (!failed)
