@@ -33,25 +33,14 @@ struct compiled {
     size_t count;
 };
 
-static json_t *headers_of(const struct plugin *plugin)
-{
-    json_t *headers = json_array();
-    for (size_t i = 0; i < plugin->header_count; i++)
-        json_array_append_new(headers, json_pack("{s:s,s:s}", "name", plugin->headers[i].name,
-                                           "text", plugin->headers[i].text));
-    return headers;
-}
-
 static void compile(struct compiled *compiled, const int64_t *values)
 {
     const struct plugin *plugin = compiled->plugin;
     const struct manifest *manifest = plugin->manifest;
-    json_t *options = plan_defines(manifest, manifest->shapes[0], compiled->dtype, values, NULL);
-    json_array_append_new(options, json_string("-lineinfo"));
-    json_t *answer = worker_link_call(&worker,
-        json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name", plugin->source_name,
-            "source", plugin->source, "headers", headers_of(plugin), "options", options, "arch",
-            compiled->arch, "entries", plan_entries(manifest, values == NULL), "cache", 0));
+    json_t *request = kernel_compile_request(
+        plugin, plugin->source, compiled->dtype, compiled->arch, manifest->shapes[0], values);
+    json_array_append_new(json_object_get(request, "options"), json_string("-lineinfo"));
+    json_t *answer = worker_link_call(&worker, request);
     if (!json_is_true(json_object_get(answer, "ok")))
         fail_msg("%s for %s: %s", manifest->name, compiled->arch,
             json_string_value(json_object_get(answer, "error")));

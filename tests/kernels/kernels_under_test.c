@@ -1,6 +1,7 @@
 #include "kernels_under_test.h"
 
 #include "client/error.h"
+#include "plugins/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,27 @@ char *kernel_source_text(const char *path)
         give_up(full, "cannot be read");
     fclose(file);
     return text;
+}
+
+static json_t *headers_of(const struct plugin *plugin)
+{
+    json_t *headers = json_array();
+    for (size_t i = 0; i < plugin->header_count; i++)
+        json_array_append_new(headers, json_pack("{s:s,s:s}", "name", plugin->headers[i].name,
+                                           "text", plugin->headers[i].text));
+    return headers;
+}
+
+json_t *kernel_compile_request(const struct plugin *plugin, const char *source, const char *dtype,
+    const char *arch, const int64_t *dims, const int64_t *values)
+{
+    struct tune_error err = {0};
+    json_t *options = plan_defines(plugin->manifest, dims, dtype, values, &err);
+    if (options == NULL)
+        give_up(plugin->manifest->name, err.text);
+    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
+        plugin->source_name, "source", source, "headers", headers_of(plugin), "options", options,
+        "arch", arch, "entries", plan_entries(plugin->manifest, values == NULL), "cache", 0);
 }
 
 void kernel_cases_load(struct kernel_cases *cases, const char *name)

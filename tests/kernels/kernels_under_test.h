@@ -23,6 +23,12 @@ struct plugin *kernel_load(const char *name);
 /* A text of the source tree, malloc'ed; ends the program when it cannot be read. */
 char *kernel_source_text(const char *path);
 
+/* What a compile worker is asked for a configuration, or with `values` NULL for the reference.
+ * `source`: the plugin's own text, or a changed one. New; ends the program when it cannot be made.
+ */
+json_t *kernel_compile_request(const struct plugin *plugin, const char *source, const char *dtype,
+    const char *arch, const int64_t *dims, const int64_t *values);
+
 struct kernel_cases {
     struct plugin *plugin;
     json_t *json;

@@ -25,27 +25,11 @@ static json_t *harness; /* answer of its compile */
 static json_int_t session;
 static struct kernel_cases cases;
 
-static json_t *headers_of(const struct plugin *plugin)
-{
-    json_t *headers = json_array();
-    for (size_t i = 0; i < plugin->header_count; i++)
-        json_array_append_new(headers, json_pack("{s:s,s:s}", "name", plugin->headers[i].name,
-                                           "text", plugin->headers[i].text));
-    return headers;
-}
-
 /* values NULL: the reference. */
 static json_t *compile_request(
     const char *dtype, const char *source, const int64_t *dims, const int64_t *values)
 {
-    const struct plugin *plugin = cases.plugin;
-    struct tune_error err = {0};
-    json_t *options = plan_defines(plugin->manifest, dims, dtype, values, &err);
-    if (!options)
-        fail_msg("%s", err.text);
-    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
-        plugin->source_name, "source", source, "headers", headers_of(plugin), "options", options,
-        "arch", "cpu", "entries", plan_entries(plugin->manifest, values == NULL), "cache", 0);
+    return kernel_compile_request(cases.plugin, source, dtype, "cpu", dims, values);
 }
 
 static json_t *check_compiled(json_t *answer)

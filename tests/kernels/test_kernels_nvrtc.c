@@ -31,15 +31,6 @@ static const struct {
 static struct worker_link workers[WORKERS];
 static struct kernel_cases cases;
 
-static json_t *headers_of(const struct plugin *plugin)
-{
-    json_t *headers = json_array();
-    for (size_t i = 0; i < plugin->header_count; i++)
-        json_array_append_new(headers, json_pack("{s:s,s:s}", "name", plugin->headers[i].name,
-                                           "text", plugin->headers[i].text));
-    return headers;
-}
-
 /* What is compiled, and what must come out. */
 struct expectation {
     const int64_t *dims, *values; /* values NULL: the reference */
@@ -49,16 +40,8 @@ struct expectation {
 
 static json_t *compile_request(const struct expectation *expected)
 {
-    const struct plugin *plugin = cases.plugin;
-    struct tune_error err = {0};
-    json_t *options =
-        plan_defines(plugin->manifest, expected->dims, expected->dtype, expected->values, &err);
-    if (!options)
-        fail_msg("%s", err.text);
-    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:o,s:b}", "op", "compile", "name",
-        plugin->source_name, "source", plugin->source, "headers", headers_of(plugin), "options",
-        options, "arch", expected->arch, "entries",
-        plan_entries(plugin->manifest, expected->values == NULL), "cache", 0);
+    return kernel_compile_request(cases.plugin, cases.plugin->source, expected->dtype,
+        expected->arch, expected->dims, expected->values);
 }
 
 static void check_answer(const struct expectation *expected, json_t *answer)
