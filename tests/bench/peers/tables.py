@@ -57,7 +57,7 @@ def rung_lines(rungs):
         first.setdefault(key, rung["us"])
         gain = "%.2f" % (first[key] / rung["us"]) if rung["us"] and first[key] else ""
         yield "| %s | %s | %s | %s | %s | %s |" % (
-            rung["kernel"], ", ".join(part.replace("=", " ") for part in rung["shape"].split(",")),
+            rung["kernel"], shape_of(dict(part.split("=") for part in rung["shape"].split(","))),
             rung["rung"].replace("VARIANT=", ""), "%.1f" % rung["us"] if rung["us"] else rung["error"], gain,
             config_of(rung["config"]))
 
