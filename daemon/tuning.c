@@ -260,7 +260,8 @@ static void on_time_over(uv_timer_t *timer)
     tuning_pump(tuning);
 }
 
-/* Every configuration where the budget allows it, else those that promise most. */
+/* Also where the budget would allow every configuration: time may end first, and then those that
+ * promise most should have been measured. */
 static void choose_strategy(struct tuning *tuning)
 {
     size_t evals = tuning->budget_evals;
@@ -268,7 +269,7 @@ static void choose_strategy(struct tuning *tuning)
         if (evals == 0)
             evals = tuning->device.attributes[DEVICE_sm] == 0 ? TUNING_DEFAULT_EVALS_CPU
                                                               : TUNING_DEFAULT_EVALS;
-        tuning->strategy = xstrdup(space_count(tuning->space) <= evals ? "exhaustive" : "guided");
+        tuning->strategy = xstrdup("guided");
     }
     tuning->budget_evals = evals ? evals : SIZE_MAX;
 }

@@ -86,7 +86,7 @@ struct tuning_spec {
     size_t devices[TUNING_LANES_MAX];
     int64_t dims[MANIFEST_MAX_DIMS];
     const char *dtype, *mode; /* copied */
-    const char *strategy;     /* copied; NULL: exhaustive where that fits the budget, else guided */
+    const char *strategy;     /* copied; NULL: guided */
     struct space_filter filter;
     bool has_filter;
     size_t budget_evals;   /* 0: TUNING_DEFAULT_EVALS, or all for a named strategy */
