@@ -207,20 +207,21 @@ static __device__ double special(int dtype, u64 which)
     }
 }
 
-// "uniform" is [-1, 1) in floats, any bits in integers; "index" counts, in floats modulo what they hold exactly; "below"
-// is 0 to value - 1, which the type holds. value is at most 2^53, so no remainder is more likely than another by more
-// than one in 2^11. "special" is uniform but for one element of 512; no manifest has it, tests ask for it.
+// "uniform" is between -1 and 1 in floats, odd multiples of half the step of [1/2, 1), so that the mean is 0: with a bias
+// sums would grow as their length, not as its root, and rounding with them. In integers it is any bits. "index" counts, in
+// floats modulo what they hold exactly; "below" is 0 to value - 1, which the type holds. value is at most 2^53, so no
+// remainder is more likely than another by more than one in 2^11. "special" is uniform but for one element of 512; no
+// manifest has it, tests ask for it.
 static __device__ double float_element(int dtype, int fill, double value, u64 random, i64 i)
 {
     int bits = fraction_bits(dtype);
-    double span = (double)(1ull << bits);
     switch (fill) {
     case FILL_SPECIAL:
         if (random % 512 == 0)
             return special(dtype, random / 512);
         // fall through
     case FILL_UNIFORM:
-        return (double)(random >> (63 - bits)) / span - 1.0;
+        return (double)((i64)(2 * (random >> (63 - bits)) + 1 - (2ull << bits))) / (double)(2ull << bits);
     case FILL_SMALL_INT:
         return (double)(random >> 60) - 8.0;
     case FILL_INDEX:
