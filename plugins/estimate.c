@@ -129,7 +129,7 @@ static int take_geometry(const struct estimator *estimator, const struct manifes
     return 0;
 }
 
-/* Counts what the stream carries, and finds the launch that works: the first kernel in it. */
+/* Counts what the stream carries at each call, and finds the launch that works: the first kernel in it. */
 static int walk_launches(
     const struct estimator *estimator, struct estimate *estimate, struct tune_error *err)
 {
@@ -144,7 +144,7 @@ static int walk_launches(
         if (evaluate(estimator, launch->when, 1, &is_wanted, err) ||
             evaluate(estimator, launch->repeat, 1, &repeat, err))
             return -1;
-        if (is_wanted == 0)
+        if (is_wanted == 0 || launch->is_once)
             continue;
         count += repeat;
         if (launch->kind != LAUNCH_KERNEL || is_found)

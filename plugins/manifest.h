@@ -31,17 +31,21 @@
  *   "buffers": [{"name","dtype","count":EXPR,"fill","role","zero_before"}]
  *         dtype: as above, or "T" for the swept dtype, or a map over all swept ones:
  *         {"f32":"f32","f16":"f32"}; count: elements, 0 for "not needed";
- *         fill: "uniform" [-1,1) | "small_int" -8..7 | "index" 0,1,2,... | "zero" | {"value":3} |
+ *         fill: "uniform" (-1,1), mean 0 | "small_int" -8..7 | "index" 0,1,2,... | "zero" |
+ * {"value":3} |
  *         {"below":EXPR}, random integers 0..EXPR-1, all of which the dtype must hold exactly;
  *         role: in | out | inout | scratch; counts of "in", "out", "inout" and "below" use dims
  *         only (and dtype_bytes); "zero_before": true for a memset to 0 before the launches,
  *         inside the timed span
  *   "launches": [KERNEL | MEMSET | CONSTANT]     at least one kernel
  *         KERNEL: {"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
- *         "cluster":[E,E,E],"cooperative":bool,"repeat":E,"args":[{"buffer":"A"} |
+ *         "cluster":[E,E,E],"cooperative":bool,"repeat":E,"once":bool,"args":[{"buffer":"A"} |
  *         {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]}; missing entries of grid
  *         and block are 1
- *         MEMSET: {"memset":"C","byte":0,"when":EXPR}
+ *         MEMSET: {"memset":"C","byte":0,"when":EXPR,"once":bool}
+ *         "once": what is done when an input changes, not at each call: putting a matrix into
+ *         another format. It is not timed, stands before all that is not once, and what it leaves
+ *         in scratch stays as it is between calls
  *         CONSTANT: {"constant":"taps","buffer":"filter","when":EXPR} copies the buffer to the
  *         beginning of the source's variable `extern "C" __constant__ ... taps[...]` for the
  *         kernels that follow, inside the timed span
@@ -171,6 +175,7 @@ struct manifest_launch {
     char *entry;    /* a name, or a name expression such as k<float,16> */
     struct expr *when, *grid[3], *block[3], *cluster[3], *shared_bytes, *repeat; /* NULL: default */
     bool cooperative;
+    bool is_once; /* before the first call with these inputs, outside the timed span */
     size_t arg_count;
     struct manifest_arg *args;
 };

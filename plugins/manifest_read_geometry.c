@@ -280,7 +280,7 @@ static int check_entry(struct reader *reader, const char *entry)
 static int read_memset(
     struct reader *reader, const json_t *object, unsigned allowed, struct manifest_launch *launch)
 {
-    static const char *const known[] = {"memset", "byte", "when", NULL};
+    static const char *const known[] = {"memset", "byte", "when", "once", NULL};
     struct tune_error cause = {0};
     int64_t byte = 0;
     launch->kind = LAUNCH_MEMSET;
@@ -288,7 +288,8 @@ static int read_memset(
         read_buffer_index(reader, object, "memset", &launch->buffer) ||
         reader_expr(reader, object, "when", allowed, true, &launch->when))
         return -1;
-    if (proto_int_opt(object, "byte", 0, 255, &byte, &cause))
+    if (proto_int_opt(object, "byte", 0, 255, &byte, &cause) ||
+        proto_bool_opt(object, "once", &launch->is_once, &cause))
         return reader_wrap(reader, &cause);
     launch->memset_byte = (int)byte;
     return 0;
@@ -314,7 +315,7 @@ static int read_kernel(
     struct reader *reader, const json_t *object, unsigned allowed, struct manifest_launch *launch)
 {
     static const char *const known[] = {"entry", "when", "grid", "block", "shared_bytes", "cluster",
-        "cooperative", "repeat", "args", NULL};
+        "cooperative", "repeat", "once", "args", NULL};
     struct tune_error cause = {0};
     if (reader_known(reader, object, known) ||
         reader_text(reader, object, "entry", MANIFEST_MAX_ENTRY, false, &launch->entry) ||
@@ -326,7 +327,8 @@ static int read_kernel(
         reader_expr(reader, object, "shared_bytes", allowed, true, &launch->shared_bytes) ||
         reader_expr(reader, object, "repeat", allowed, true, &launch->repeat))
         return -1;
-    return proto_bool_opt(object, "cooperative", &launch->cooperative, &cause)
+    return proto_bool_opt(object, "cooperative", &launch->cooperative, &cause) ||
+                   proto_bool_opt(object, "once", &launch->is_once, &cause)
                ? reader_wrap(reader, &cause)
                : 0;
 }
@@ -346,6 +348,21 @@ static int read_args(struct reader *reader, const json_t *object, const char *pl
         reader_at(reader, "%s.args[%zu]", place, i);
         if (read_arg(reader, json_array_get(array, i), allowed, arg))
             return -1;
+    }
+    return 0;
+}
+
+/* What is done once stands first, so that whoever launches can leave it out by leaving off the
+ * beginning; the reference runs once in any case. */
+static int check_once(
+    struct reader *reader, const char *prefix, const struct manifest_launch *launches, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (launches[i].is_once && prefix[0] != '\0')
+            return reader_fail(reader, TUNE_EINVAL, "the reference has no \"once\"");
+        if (i > 0 && launches[i].is_once && !launches[i - 1].is_once)
+            return reader_fail(
+                reader, TUNE_EINVAL, "launches[%zu] is \"once\": these stand before all others", i);
     }
     return 0;
 }
@@ -373,21 +390,23 @@ static int read_launches(struct reader *reader, const json_t *object, const char
             if (read_constant(reader, item, allowed, launch))
                 return -1;
         } else {
-            kernels++;
-            last_kernel = i;
             if (read_kernel(reader, item, allowed, launch) ||
                 read_args(reader, item, place, allowed, launch))
                 return -1;
+            kernels += !launch->is_once;
+            last_kernel = i;
         }
     }
     reader_at(reader, "%s", prefix);
     if (kernels == 0)
-        return reader_fail(reader, TUNE_EINVAL, "\"launches\" has no kernel");
+        return reader_fail(reader, TUNE_EINVAL, "\"launches\" has no kernel that is not \"once\"");
     for (size_t i = last_kernel; i < count; i++)
         if ((*launches)[i].kind == LAUNCH_CONSTANT)
             return reader_fail(reader, TUNE_EINVAL,
                 "the constant \"%s\" is set after the last kernel, so that none can read it",
                 (*launches)[i].constant);
+    if (check_once(reader, prefix, *launches, count))
+        return -1;
     reader_at(reader, "%s", "");
     return 0;
 }

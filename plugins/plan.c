@@ -355,8 +355,28 @@ static int append_constant(struct plan *plan, json_t *array, const struct manife
             plan, json_pack("{s:s, s:s}", "constant", launch->constant, "buffer", source->name)));
 }
 
+/* The last step, where there is one, is done once. */
+static int mark_once(struct plan *plan, json_t *array, size_t count_before)
+{
+    size_t count = json_array_size(array);
+    return count > count_before &&
+                   json_object_set_new(json_array_get(array, count - 1), "once", json_true()) < 0
+               ? (no_memory(plan->err), -1)
+               : 0;
+}
+
+static int append_step(struct plan *plan, json_t *array, const struct manifest_launch *launch)
+{
+    if (launch->kind == LAUNCH_MEMSET)
+        return append_memset(plan, array, launch->buffer, launch->memset_byte);
+    if (launch->kind == LAUNCH_CONSTANT)
+        return append_constant(plan, array, launch);
+    return append(plan, array, kernel_new(plan, launch));
+}
+
 static int append_launch(struct plan *plan, json_t *array, const struct manifest_launch *launch)
 {
+    size_t count_before = json_array_size(array);
     int64_t is_wanted;
     char what[128];
     snprintf(what, sizeof what, "launch %.80s: when",
@@ -367,32 +387,36 @@ static int append_launch(struct plan *plan, json_t *array, const struct manifest
         return -1;
     if (!is_wanted)
         return 0;
-    if (launch->kind == LAUNCH_MEMSET)
-        return append_memset(plan, array, launch->buffer, launch->memset_byte);
-    if (launch->kind == LAUNCH_CONSTANT)
-        return append_constant(plan, array, launch);
-    return append(plan, array, kernel_new(plan, launch));
+    if (append_step(plan, array, launch))
+        return -1;
+    return launch->is_once ? mark_once(plan, array, count_before) : 0;
 }
 
 static bool has_kernel(const json_t *launches)
 {
-    for (size_t i = 0; i < json_array_size(launches); i++)
-        if (json_object_get(json_array_get(launches, i), "entry") != NULL)
+    for (size_t i = 0; i < json_array_size(launches); i++) {
+        const json_t *launch = json_array_get(launches, i);
+        if (json_object_get(launch, "entry") != NULL && json_object_get(launch, "once") == NULL)
             return true;
+    }
     return false;
 }
 
-/* Memsets for the zero_before ones of buffers [first, first + count), then the launches. */
+/* What is done once, memsets for the zero_before ones of buffers [first, first + count), then the
+ * other launches. */
 static json_t *launches_new(struct plan *plan, size_t first, size_t count,
     const struct manifest_launch *launches, size_t launch_count)
 {
     json_t *array = json_array();
     int failed = array == NULL;
+    size_t next = 0;
+    for (; !failed && next < launch_count && launches[next].is_once; next++)
+        failed = append_launch(plan, array, &launches[next]);
     for (size_t i = first; !failed && i < first + count; i++)
         if (plan->manifest->buffers[i].zero_before)
             failed = append_memset(plan, array, i, 0);
-    for (size_t i = 0; !failed && i < launch_count; i++)
-        failed = append_launch(plan, array, &launches[i]);
+    for (; !failed && next < launch_count; next++)
+        failed = append_launch(plan, array, &launches[next]);
     if (!failed && !has_kernel(array))
         failed = tune_fail(plan->err, TUNE_EINVAL, "no launch of %s has a \"when\" that holds",
             plan->manifest->name);

@@ -15,7 +15,8 @@
  * [{"entry","grid":[x,y,z],"block":[x,y,z],"shared_bytes","defines":{"BM":64,...},
  *   "args":[{"kind":"buffer","name"}|{"kind":"scalar","type","value"}],"cluster":null|[x,y,z],
  *   "cooperative":false,"repeat":1} | {"memset":"C","byte":0} |
- * {"constant":"taps","buffer":"filter"}] `zero_before` buffers become memsets in front; "defines"
+ * {"constant":"taps","buffer":"filter"}]; what is done once has "once":true and comes first, then
+ * `zero_before` buffers as memsets; "defines"
  * has a value with a "define" of its own as its integer, for programs (the compiler gets the text).
  * New reference, or NULL. */
 json_t *plan_launches(const struct manifest *manifest, const struct device_info *device,

@@ -73,6 +73,9 @@ int candidate_load(struct candidate *candidate, struct bench *bench, const json_
 void candidate_unload(struct candidate *candidate, struct bench *bench);
 /* inout back to what it was, asynchronously. */
 int candidate_restore(struct candidate *candidate, struct bench *bench, struct verdict *verdict);
+/* All that comes before a timed call and is not part of it, asynchronously: restoring, and what is
+ * done once, anew each time, since candidates share their scratch. */
+int candidate_make_ready(struct candidate *candidate, struct bench *bench, struct verdict *verdict);
 /* Waits for the stream under the watchdog. */
 int bench_wait(struct bench *bench, double limit_ms, const char *what, struct verdict *verdict);
 /* Issues all launches and waits for them, under the watchdog. */

@@ -6,7 +6,8 @@
  * on buffers of its own so that none finds the L2 warmed by the one before; a sample is the span's
  * share.
  *
- * What is not the kernel (flush, restoring in-place buffers) lies outside the span. */
+ * What is not the kernel (flush, restoring in-place buffers, what is done once) lies outside the
+ * span. */
 #include "bench_internal.h"
 #include "client/proto.h"
 #include "daemon/clock.h"
@@ -106,11 +107,11 @@ static int read_span(struct bench *bench, size_t index, double *ns, struct verdi
 static int issue_timed(struct candidate *candidate, struct bench *bench,
     const struct measure *measure, size_t index, struct verdict *verdict)
 {
-    if (candidate_restore(candidate, bench, verdict) < 0 ||
+    if (candidate_make_ready(candidate, bench, verdict) < 0 ||
         (measure->is_cold && flush(bench, verdict) < 0) ||
         record(bench, bench->starts[index], verdict) < 0 ||
-        program_issue(&candidate->program, &bench->gpu, &candidate->buffers, candidate->pointers,
-            verdict) < 0)
+        program_issue(&candidate->program, PROGRAM_CALL, &bench->gpu, &candidate->buffers,
+            candidate->pointers, verdict) < 0)
         return -1;
     return record(bench, bench->ends[index], verdict);
 }
@@ -199,7 +200,8 @@ static int capture(struct replay *replay, struct candidate *candidate, struct be
     int issued = 0;
     for (size_t node = 0; node < replay->nodes && issued == 0; node++) {
         set_pointers(replay, candidate, bench, node % replay->sets, pointers);
-        issued = program_issue(&candidate->program, gpu, &candidate->buffers, pointers, verdict);
+        issued = program_issue(
+            &candidate->program, PROGRAM_CALL, gpu, &candidate->buffers, pointers, verdict);
     }
     result = gpu->api.cuStreamEndCapture(gpu->stream, &graph);
     if (result == ABI_SUCCESS && issued == 0)
@@ -268,10 +270,25 @@ void replay_destroy(struct replay *replay, struct bench *bench)
     replay->exec = NULL;
 }
 
+/* What is done once, for every set: the sets' scratch is shared with other candidates' graphs. */
+static int prepare_sets(struct replay *replay, struct candidate *candidate, struct bench *bench,
+    struct verdict *verdict)
+{
+    uint64_t pointers[BUFFER_LIMIT];
+    for (size_t set = 0; set < replay->sets; set++) {
+        set_pointers(replay, candidate, bench, set, pointers);
+        if (program_issue(&candidate->program, PROGRAM_ONCE, &bench->gpu, &candidate->buffers,
+                pointers, verdict) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int issue_replay(struct replay *replay, struct candidate *candidate, struct bench *bench,
     const struct measure *measure, struct verdict *verdict)
 {
     if ((candidate->has_inout && copy_inputs(replay, candidate, bench, false, verdict) < 0) ||
+        (candidate->program.has_once && prepare_sets(replay, candidate, bench, verdict) < 0) ||
         (measure->is_cold && flush(bench, verdict) < 0) ||
         record(bench, bench->starts[0], verdict) < 0)
         return -1;

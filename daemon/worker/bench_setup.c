@@ -25,7 +25,7 @@ int bench_run(struct bench *bench, const struct program *program, const struct b
     const uint64_t *pointers, double limit_ms, struct verdict *verdict)
 {
     watchdog_arm(&bench->watchdog, limit_ms, program_name(program));
-    int issued = program_issue(program, &bench->gpu, buffers, pointers, verdict);
+    int issued = program_issue(program, PROGRAM_ALL, &bench->gpu, buffers, pointers, verdict);
     int waited = gpu_wait(&bench->gpu, program_name(program), verdict);
     watchdog_disarm(&bench->watchdog);
     return issued < 0 || waited < 0 ? -1 : 0;
@@ -351,4 +351,12 @@ int candidate_restore(struct candidate *candidate, struct bench *bench, struct v
             return verdict_cuda(verdict, result, "restoring %s", buffer->name);
     }
     return 0;
+}
+
+int candidate_make_ready(struct candidate *candidate, struct bench *bench, struct verdict *verdict)
+{
+    return candidate_restore(candidate, bench, verdict) < 0
+               ? -1
+               : program_issue(&candidate->program, PROGRAM_ONCE, &bench->gpu, &candidate->buffers,
+                     candidate->pointers, verdict);
 }

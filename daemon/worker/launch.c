@@ -153,6 +153,8 @@ static int read_launch(const json_t *json, const struct buffer_list *buffers, st
     const char *entry;
     json_t *args = NULL, *arg;
     size_t index;
+    if (proto_bool_opt(json, "once", &launch->is_once, err) < 0)
+        return -1;
     if (json_object_get(json, "memset"))
         return read_memset(json, buffers, launch, err);
     if (json_object_get(json, "constant"))
@@ -184,9 +186,12 @@ static int read_launches(struct program *program, const json_t *launches,
     program->launches = calloc(json_array_size(launches), sizeof(*program->launches));
     if (!program->launches)
         return verdict_set(verdict, "invalid", "no memory for the launches");
-    json_array_foreach (launches, index, each)
-        if (read_launch(each, buffers, &program->launches[program->launch_count++], &err) < 0)
+    json_array_foreach (launches, index, each) {
+        struct launch *launch = &program->launches[program->launch_count++];
+        if (read_launch(each, buffers, launch, &err) < 0)
             return verdict_set(verdict, "invalid", "%s", err.text);
+        program->has_once = program->has_once || launch->is_once;
+    }
     return 0;
 }
 
@@ -453,11 +458,13 @@ int program_poison(
     return 0;
 }
 
-int program_issue(const struct program *program, struct gpu *gpu, const struct buffer_list *buffers,
-    const uint64_t *pointers, struct verdict *verdict)
+int program_issue(const struct program *program, unsigned parts, struct gpu *gpu,
+    const struct buffer_list *buffers, const uint64_t *pointers, struct verdict *verdict)
 {
     for (size_t i = 0; i < program->launch_count; i++) {
         const struct launch *launch = &program->launches[i];
+        if (!(parts & (launch->is_once ? PROGRAM_ONCE : PROGRAM_CALL)))
+            continue;
         if (launch->kind != LAUNCH_KERNEL) {
             if (issue_transfer(launch, gpu, &buffers->items[launch->buffer],
                     pointers[launch->buffer], verdict) < 0)
@@ -479,7 +486,7 @@ int program_issue(const struct program *program, struct gpu *gpu, const struct b
 const char *program_name(const struct program *program)
 {
     for (size_t i = 0; i < program->launch_count; i++)
-        if (program->launches[i].kind == LAUNCH_KERNEL)
+        if (program->launches[i].kind == LAUNCH_KERNEL && !program->launches[i].is_once)
             return program->launches[i].entry;
     return "a memset";
 }

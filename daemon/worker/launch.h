@@ -30,6 +30,7 @@ struct launch {
     struct CUfunc_st *function;
     unsigned grid[3], block[3], cluster[3], shared_bytes;
     bool has_cluster, is_cooperative;
+    bool is_once;
     int64_t repeat;
     size_t arg_count;
     struct launch_arg *args;
@@ -37,6 +38,7 @@ struct launch {
 
 struct program {
     struct CUmod_st *module;
+    bool has_once;
     size_t launch_count;
     struct launch *launches;
     /* Of the launches, the largest each. local_bytes: per thread, the stack frame with the spills.
@@ -61,11 +63,14 @@ void program_unload(struct program *program, struct gpu *gpu);
 int program_poison(
     const struct program *program, struct gpu *gpu, unsigned char byte, struct verdict *verdict);
 
-/* Issues all launches, asynchronously, with pointers[i] for buffer i of the list. */
-int program_issue(const struct program *program, struct gpu *gpu, const struct buffer_list *buffers,
-    const uint64_t *pointers, struct verdict *verdict);
+/* What is done once for the inputs at these pointers, and what is done at each call. */
+enum { PROGRAM_ONCE = 1, PROGRAM_CALL = 2, PROGRAM_ALL = PROGRAM_ONCE | PROGRAM_CALL };
 
-/* What the watchdog and errors call the program: its first entry. */
+/* Issues the launches of `parts`, asynchronously, with pointers[i] for buffer i of the list. */
+int program_issue(const struct program *program, unsigned parts, struct gpu *gpu,
+    const struct buffer_list *buffers, const uint64_t *pointers, struct verdict *verdict);
+
+/* What the watchdog and errors call the program: the first entry of a call. */
 const char *program_name(const struct program *program);
 
 #endif

@@ -210,7 +210,8 @@ static int run_watched(struct trace *trace, struct tune_error *err)
     for (size_t i = 0; i < trace->buffers.count; i++)
         pointers[i] = trace->buffers.items[i].pointer;
     struct listening listening = listen_to_errors();
-    int issued = program_issue(&trace->program, &trace->gpu, &trace->buffers, pointers, &verdict);
+    int issued = program_issue(
+        &trace->program, PROGRAM_ALL, &trace->gpu, &trace->buffers, pointers, &verdict);
     int waited = gpu_wait(&trace->gpu, program_name(&trace->program), &verdict);
     stop_listening(&listening, said, sizeof said);
     if (issued == 0 && waited == 0)
