@@ -127,16 +127,21 @@ def copier(size):
     return lambda: target.copy_(source)
 
 
-def measure(client, vendor, row):
+def package(client, row, tensors):
+    """A function that launches what the daemon serves for a row, and the daemon's answer."""
     kernel = tunerd.Kernel(client, row.kernel, dtype=row.dtype)
     buffers = {b["name"]: b for b in client.describe(row.kernel)["buffers"]}
-    tensors = row.tensors()
     inputs = [tensors[name] for name, b in buffers.items() if b["role"] in ("in", "inout")]
     out = {name: tensors[name] for name, b in buffers.items() if b["role"] == "out"}
 
     def ours():
         kernel(*inputs, out=out, dims=row.dims)
-    answer = kernel.answer(*inputs, dims=row.dims)
+    return ours, kernel.answer(*inputs, dims=row.dims)
+
+
+def measure(client, vendor, row):
+    tensors = row.tensors()
+    ours, answer = package(client, row, tensors)
     functions = {"ours": ours, "copy": copier(row.bytes)}
     for name, peer in row.peers(vendor, tensors).items():
         functions[name] = peer
@@ -201,4 +206,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
