@@ -213,6 +213,7 @@ void tune_answer_launch(const struct tune_answer *answer, size_t i, struct tune_
                              : name,
         .shared_bytes = launch->shared_bytes,
         .is_cooperative = (launch->flags & FLAG_COOPERATIVE) != 0,
+        .is_once = (launch->flags & FLAG_ONCE) != 0,
         .repeat = launch->repeat,
         .arg_count = launch->args,
         .args = args + launch->first_arg,

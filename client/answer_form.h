@@ -27,7 +27,7 @@
  * do not know. */
 enum { FLAG_SAME_GPU = 1, FLAG_VERIFIED = 2, FLAG_SHIPPED = 4 };
 /* Of launches and buffers. */
-enum { FLAG_MEMSET = 1, FLAG_COOPERATIVE = 2, FLAG_ZEROED = 4, FLAG_CONSTANT = 8 };
+enum { FLAG_MEMSET = 1, FLAG_COOPERATIVE = 2, FLAG_ZEROED = 4, FLAG_CONSTANT = 8, FLAG_ONCE = 16 };
 
 struct in_place head {
     char magic[4];

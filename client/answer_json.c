@@ -210,7 +210,7 @@ static int take_u32(
 static int add_memset(struct builder *builder, struct launch *launch, const json_t *json)
 {
     int64_t byte;
-    launch->flags = FLAG_MEMSET;
+    launch->flags |= FLAG_MEMSET;
     if (proto_int(json, "byte", 0, UINT8_MAX, &byte, builder->err))
         return -1;
     launch->byte = (uint8_t)byte;
@@ -219,7 +219,7 @@ static int add_memset(struct builder *builder, struct launch *launch, const json
 
 static int add_constant(struct builder *builder, struct launch *launch, const json_t *json)
 {
-    launch->flags = FLAG_CONSTANT;
+    launch->flags |= FLAG_CONSTANT;
     return add_field(builder, launch, json, "constant", &launch->constant) ||
                    add_field(builder, launch, json, "buffer", &launch->name)
                ? -1
@@ -243,7 +243,7 @@ static int add_kernel(struct builder *builder, struct launch *launch, const json
     if (cluster != NULL && !json_is_null(cluster) &&
         take_triple(builder, json, "cluster", launch->cluster))
         return -1;
-    launch->flags = is_cooperative ? FLAG_COOPERATIVE : 0;
+    launch->flags |= is_cooperative ? FLAG_COOPERATIVE : 0;
     launch->first_arg = builder->args;
     launch->args = (uint32_t)json_array_size(args);
     json_array_foreach (args, i, arg) {
@@ -259,6 +259,10 @@ static int add_launches(struct builder *builder, const json_t *launches)
     size_t i;
     json_t *json;
     json_array_foreach (launches, i, json) {
+        bool is_once = false;
+        if (proto_bool_opt(json, "once", &is_once, builder->err))
+            return -1;
+        launch->flags = is_once ? FLAG_ONCE : 0;
         int status = json_object_get(json, "memset") != NULL ? add_memset(builder, launch, json)
                      : json_object_get(json, "constant") != NULL
                          ? add_constant(builder, launch, json)

@@ -178,6 +178,8 @@ void tune_answer_param_at(const struct tune_answer *answer, size_t i, const char
 /* A kernel, a memset of a buffer, or the copy of a buffer to a variable in constant memory. */
 struct tune_launch {
     bool is_memset, is_constant;
+    bool is_once; /* when inputs have changed, not at each call; what it leaves in scratch is kept.
+                     These come first */
     const char *buffer; /* of a memset or a copy */
     uint8_t byte;
     const char *entry; /* the kernel, or the variable that is copied to */

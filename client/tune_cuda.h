@@ -22,6 +22,12 @@
  * one block for each context and stream, allocated when first needed and grown to the largest shape
  * (which waits for the stream), so that streams do not disturb each other.
  *
+ * Once. A kernel may do something once for its inputs, such as putting a matrix into another format
+ * (`tunectl get` marks these launches). It is done at the first launch of a shape and when another
+ * buffer is given, and what it made is kept in the stream's scratch until a launch of another shape
+ * needs that. After writing to such an input call tune_kernel_refresh; for several matrices at a
+ * time open the kernel once for each.
+ *
  * Code comes from the daemon alone: nothing is compiled here. Before it is loaded it is made sure
  * that this GPU and driver can run it, and said what to do where they cannot.
  *
@@ -78,6 +84,9 @@ static inline int tune_kernel_launch(struct tune_kernel *kernel, CUstream stream
     const struct tune_dim *dims, size_t dim_count, const CUdeviceptr *buffers, size_t buffer_count,
     struct tune_error *err);
 
+/* What was done once for inputs is done again at the next launch: they were written to. */
+static inline void tune_kernel_refresh(struct tune_kernel *kernel);
+
 /* All of that but the launching. `answer` may be NULL; it gets what would be launched. */
 static inline int tune_kernel_prepare(struct tune_kernel *kernel, CUstream stream,
     const struct tune_dim *dims, size_t dim_count, struct tune_answer *answer,
@@ -117,6 +126,7 @@ struct tune_cuda_scratch {
     pthread_t thread; /* CU_STREAM_PER_THREAD is another stream in each */
     CUdeviceptr base;
     size_t bytes;
+    uint64_t holds; /* what was done once, see tune_cuda_once_key; 0: nothing */
 };
 
 /* One argument's bytes, filled when a plan is made or, for buffers, at each launch. */
@@ -147,6 +157,7 @@ struct tune_cuda_step {
 struct tune_cuda_buffer {
     struct tune_buffer info; /* points into the answer */
     int given;               /* index into the caller's; -1: scratch */
+    bool is_read_once;       /* by a step that is done once */
     size_t offset;           /* in the scratch */
     CUdeviceptr pointer;     /* of this launch */
 };
@@ -162,7 +173,8 @@ struct tune_cuda_plan {
     struct tune_answer *answer;
     const void *code;
     struct tune_cuda_module *module;
-    bool has_constants;
+    bool has_constants, has_once;
+    uint64_t serial; /* of the kernel's plans, from 1 */
     size_t step_count, buffer_count, given_count, scratch_bytes;
     struct tune_cuda_step *steps;
     struct tune_cuda_buffer *buffers;
@@ -177,6 +189,7 @@ struct tune_kernel {
     struct tune_cuda_module *modules;
     struct tune_cuda_scratch *scratches;
     struct tune_cuda_plan *plans; /* used last first */
+    uint64_t plan_count;          /* that were ever made */
 };
 
 /* "DOING: CUDA_ERROR_NAME: the driver's words" */
@@ -515,6 +528,17 @@ static inline int tune_cuda_keep_dims(struct tune_cuda_plan *plan, const struct 
     return 0;
 }
 
+static inline void tune_cuda_mark_once(struct tune_cuda_plan *plan)
+{
+    for (size_t i = 0; i < plan->step_count; i++) {
+        const struct tune_cuda_step *step = &plan->steps[i];
+        plan->has_once = plan->has_once || step->launch.is_once;
+        for (size_t j = 0; step->launch.is_once && j < step->launch.arg_count; j++)
+            if (step->values[j].buffer >= 0)
+                plan->buffers[step->values[j].buffer].is_read_once = true;
+    }
+}
+
 static inline int tune_cuda_fill_plan(struct tune_kernel *kernel, struct tune_cuda_plan *plan,
     const struct tune_cuda_place *place, const struct tune_cubin *cubin, struct tune_error *err)
 {
@@ -532,6 +556,7 @@ static inline int tune_cuda_fill_plan(struct tune_kernel *kernel, struct tune_cu
     for (size_t i = 0; i < plan->step_count; i++)
         if (tune_cuda_plan_step(plan, i, place, err))
             return -1;
+    tune_cuda_mark_once(plan);
     return 0;
 }
 
@@ -547,6 +572,7 @@ static inline struct tune_cuda_plan *tune_cuda_new_plan(struct tune_kernel *kern
         return NULL;
     }
     plan->answer = answer;
+    plan->serial = ++kernel->plan_count;
     plan->context = place->context;
     if (tune_cuda_keep_dims(plan, dims, dim_count, err) ||
         tune_cuda_fill_plan(kernel, plan, place, cubin, err)) {
@@ -708,10 +734,11 @@ static inline struct tune_cuda_scratch *tune_cuda_find_scratch(
     return scratch;
 }
 
+/* *block NULL: none is needed. */
 static inline int tune_cuda_reserve(struct tune_kernel *kernel, const struct tune_cuda_plan *plan,
-    CUstream stream, CUdeviceptr *base, struct tune_error *err)
+    CUstream stream, struct tune_cuda_scratch **block, struct tune_error *err)
 {
-    *base = 0;
+    *block = NULL;
     if (plan->scratch_bytes == 0)
         return 0;
     struct tune_cuda_scratch *scratch = tune_cuda_find_scratch(kernel, plan->context, stream);
@@ -723,7 +750,7 @@ static inline int tune_cuda_reserve(struct tune_kernel *kernel, const struct tun
         if (result == CUDA_SUCCESS)
             result = cuMemFree(scratch->base);
         if (result == CUDA_SUCCESS)
-            scratch->base = scratch->bytes = 0;
+            scratch->base = scratch->bytes = scratch->holds = 0;
     }
     if (result == CUDA_SUCCESS && scratch->base == 0) {
         result = cuMemAlloc(&scratch->base, plan->scratch_bytes);
@@ -731,7 +758,7 @@ static inline int tune_cuda_reserve(struct tune_kernel *kernel, const struct tun
     }
     if (result != CUDA_SUCCESS)
         return tune_cuda_fail(err, result, "cannot allocate the scratch memory of", kernel->name);
-    *base = scratch->base;
+    *block = scratch;
     return 0;
 }
 
@@ -930,17 +957,53 @@ static inline int tune_cuda_order(
                : tune_cuda_fail(err, result, "cannot order the use of", "constants");
 }
 
+/* What a launch of this plan on its present buffers needs to have been done once: FNV-1a of the
+ * plan's number and the addresses of what is read for it. Never 0. */
+static inline uint64_t tune_cuda_once_key(const struct tune_cuda_plan *plan)
+{
+    uint64_t key = (0xcbf29ce484222325u ^ plan->serial) * 0x100000001b3u;
+    for (size_t i = 0; i < plan->buffer_count; i++)
+        if (plan->buffers[i].is_read_once && plan->buffers[i].given >= 0)
+            key = (key ^ plan->buffers[i].pointer) * 0x100000001b3u;
+    return key ? key : 1;
+}
+
+static inline int tune_cuda_run_steps(
+    struct tune_cuda_plan *plan, bool is_once, CUstream stream, struct tune_error *err)
+{
+    for (size_t i = 0; i < plan->step_count; i++)
+        if (plan->steps[i].launch.is_once == is_once &&
+            tune_cuda_run_step(plan, &plan->steps[i], stream, err))
+            return -1;
+    return 0;
+}
+
+/* Does once what the scratch does not hold. */
+static inline int tune_cuda_run_once(struct tune_cuda_plan *plan, struct tune_cuda_scratch *scratch,
+    CUstream stream, struct tune_error *err)
+{
+    uint64_t key = plan->has_once ? tune_cuda_once_key(plan) : 0;
+    if (key != 0 && scratch != NULL && scratch->holds == key)
+        return 0;
+    if (scratch != NULL)
+        scratch->holds = 0;
+    if (key != 0 && tune_cuda_run_steps(plan, true, stream, err))
+        return -1;
+    if (scratch != NULL)
+        scratch->holds = key;
+    return 0;
+}
+
 static inline int tune_cuda_run(struct tune_kernel *kernel, struct tune_cuda_plan *plan,
     CUstream stream, const CUdeviceptr *buffers, size_t buffer_count, struct tune_error *err)
 {
-    CUdeviceptr scratch;
+    struct tune_cuda_scratch *scratch;
     if (tune_cuda_reserve(kernel, plan, stream, &scratch, err) ||
-        tune_cuda_bind(kernel, plan, scratch, buffers, buffer_count, err) ||
-        (plan->has_constants && tune_cuda_order(plan->module, stream, true, err)))
+        tune_cuda_bind(kernel, plan, scratch ? scratch->base : 0, buffers, buffer_count, err) ||
+        (plan->has_constants && tune_cuda_order(plan->module, stream, true, err)) ||
+        tune_cuda_run_once(plan, scratch, stream, err) ||
+        tune_cuda_run_steps(plan, false, stream, err))
         return -1;
-    for (size_t i = 0; i < plan->step_count; i++)
-        if (tune_cuda_run_step(plan, &plan->steps[i], stream, err))
-            return -1;
     return plan->has_constants ? tune_cuda_order(plan->module, stream, false, err) : 0;
 }
 
@@ -1035,11 +1098,19 @@ static inline int tune_kernel_launch(struct tune_kernel *kernel, CUstream stream
     return status;
 }
 
+static inline void tune_kernel_refresh(struct tune_kernel *kernel)
+{
+    pthread_mutex_lock(&kernel->lock);
+    for (struct tune_cuda_scratch *each = kernel->scratches; each; each = each->next)
+        each->holds = 0;
+    pthread_mutex_unlock(&kernel->lock);
+}
+
 static inline int tune_kernel_prepare(struct tune_kernel *kernel, CUstream stream,
     const struct tune_dim *dims, size_t dim_count, struct tune_answer *answer,
     struct tune_error *err)
 {
-    CUdeviceptr scratch;
+    struct tune_cuda_scratch *scratch;
     pthread_mutex_lock(&kernel->lock);
     struct tune_cuda_plan *plan = tune_cuda_plan_for(kernel, dims, dim_count, err);
     int status = plan == NULL ? -1 : tune_cuda_reserve(kernel, plan, stream, &scratch, err);

@@ -398,6 +398,8 @@ static int read_launches(struct reader *reader, const json_t *object, const char
         }
     }
     reader_at(reader, "%s", prefix);
+    if (check_once(reader, prefix, *launches, count))
+        return -1;
     if (kernels == 0)
         return reader_fail(reader, TUNE_EINVAL, "\"launches\" has no kernel that is not \"once\"");
     for (size_t i = last_kernel; i < count; i++)
@@ -405,8 +407,6 @@ static int read_launches(struct reader *reader, const json_t *object, const char
             return reader_fail(reader, TUNE_EINVAL,
                 "the constant \"%s\" is set after the last kernel, so that none can read it",
                 (*launches)[i].constant);
-    if (check_once(reader, prefix, *launches, count))
-        return -1;
     reader_at(reader, "%s", "");
     return 0;
 }

@@ -90,6 +90,8 @@ char *launch_text(const json_t *launch)
     size_t length, i;
     json_t *arg;
     FILE *stream = open_memstream(&text, &length);
+    if (json_is_true(json_object_get(launch, "once")))
+        fputs("once: ", stream);
     if (json_object_get(launch, "memset") != NULL) {
         fprintf(stream, "memset(%s, %.0f)", text_of(launch, "memset"), number_of(launch, "byte"));
         fclose(stream);

@@ -101,11 +101,37 @@ extern "C" __global__ void choose(const TUNE_T *x, float *y, long long n)
 """
 
 
+#: y = x + 2 a, where 2 a is made once
+DOUBLED = {
+    "tunerd": 1, "name": "doubled", "summary": "y = x + 2 a", "dims": [{"name": "N", "meaning": "elements"}],
+    "shapes": [{"N": 64}], "dtypes": ["f32"], "params": [{"name": "TAG", "meaning": "none", "values": [0]}],
+    "buffers": [{"name": "a", "dtype": "f32", "count": "N", "fill": "small_int", "role": "in"},
+                {"name": "x", "dtype": "f32", "count": "N", "fill": "small_int", "role": "in"},
+                {"name": "y", "dtype": "f32", "count": "N", "role": "out"},
+                {"name": "twice", "dtype": "f32", "count": "N", "role": "scratch"}],
+    "launches": [{"entry": "prepare", "once": True, "block": ["N"],
+                  "args": [{"buffer": "a"}, {"buffer": "twice"}]},
+                 {"entry": "add", "block": ["N"],
+                  "args": [{"buffer": "x"}, {"buffer": "twice"}, {"buffer": "y"}]}],
+    "reference": {"buffers": [{"name": "r", "dtype": "f64", "count": "N", "role": "out"}],
+                  "launches": [{"entry": "reference", "grid": [1], "block": [1], "args": []}]},
+    "checks": [{"buffer": "y", "reference": "r", "derivation": "none", "tolerance": {"unit": "f32"}}],
+    "default": {"TAG": 0}}
+DOUBLED_SOURCE = """
+extern "C" __global__ void prepare(const float *a, float *twice) { twice[threadIdx.x] = 2 * a[threadIdx.x]; }
+extern "C" __global__ void add(const float *x, const float *twice, float *y)
+{
+    y[threadIdx.x] = x[threadIdx.x] + twice[threadIdx.x];
+}
+"""
+
+
 class Kernels(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="tunerd_py_")
         cls.write_variants()
+        cls.write_plugin("doubled", DOUBLED, DOUBLED_SOURCE)
         cls.write_plugin("choosing", CHOOSING, CHOOSING_SOURCE)
         cls.write_plugin("together", dict(CHOOSING, name="together", default={"HOW": "cooperative"}),
                          CHOOSING_SOURCE)
@@ -255,6 +281,33 @@ class Kernels(unittest.TestCase):
             with self.assertRaises(tunerd.Error) as caught:
                 kernel(x, factor, dims={"op": 2})
             self.assertIn("has no dimension op; it has N, OP", str(caught.exception))
+
+    def test_what_is_done_once_is_kept_for_the_last_inputs(self):
+        kernel = tunerd.Kernel(self.client, "doubled")
+        arrays = [Tensor("float32", (8,), [10.0 + i] * 8) for i in range(6)]
+        ones, twos = (Tensor("float32", (8,), [v] * 8) for v in (1.0, 2.0))
+        self.assertEqual(kernel(arrays[0], ones).tolist(), [21.0] * 8)
+        self.assertEqual(kernel(arrays[0], twos).tolist(), [22.0] * 8)  # x is read each time
+        plan = next(iter(kernel._plans.values()))
+        first = next(iter(plan.prepared.values()))
+        once, entries = plan.once[0].function, []
+        launch = driver.driver().launch
+        driver.driver().launch = lambda function, *rest: (entries.append(function), launch(function, *rest))
+        try:
+            kernel(arrays[0], ones)
+            self.assertNotIn(once, entries)
+            self.assertIs(next(iter(plan.prepared.values())), first)
+            for i, array in enumerate(arrays):  # more than are kept
+                self.assertEqual(kernel(array, ones).tolist(), [21.0 + 2 * i] * 8)
+            self.assertEqual((entries.count(once), len(plan.prepared)), (5, 4))
+            self.assertEqual(kernel(arrays[0], ones).tolist(), [21.0] * 8)
+            self.assertEqual(entries.count(once), 6)
+            kernel.refresh()
+            entries.clear()
+            self.assertEqual(kernel(arrays[0], ones).tolist(), [21.0] * 8)
+            self.assertEqual(len(entries), 2)
+        finally:
+            driver.driver().launch = launch
 
     def test_launches_that_set_constants_wait_for_those_on_another_stream(self):
         kernel = tunerd.Kernel(self.client, "choosing")

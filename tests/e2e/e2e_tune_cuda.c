@@ -261,6 +261,95 @@ static void a_launch_that_makes_no_sense_says_why(void)
     user_finish(&user);
 }
 
+/* y = x + 2 a, where 2 a is made once. */
+static void write_doubled(struct harness *harness)
+{
+    harness_write(harness, "plugins/doubled/doubled.cu",
+        "extern \"C\" __global__ void reference(const float *a, const float *x, float *y)\n"
+        "{\n    y[threadIdx.x] = x[threadIdx.x] + 2 * a[threadIdx.x];\n}\n"
+        "#if !TUNE_REFERENCE\n"
+        "extern \"C\" __global__ void prepare(const float *a, float *twice)\n"
+        "{\n    twice[threadIdx.x] = 2 * a[threadIdx.x];\n}\n"
+        "extern \"C\" __global__ void add(const float *x, const float *twice, float *y)\n"
+        "{\n    y[threadIdx.x] = x[threadIdx.x] + twice[threadIdx.x];\n}\n"
+        "#endif\n");
+    harness_write(harness, "plugins/doubled/doubled.json",
+        "{\"tunerd\": 1, \"name\": \"doubled\", \"summary\": \"y = x + 2 a\",\n"
+        " \"dims\": [{\"name\": \"N\", \"meaning\": \"elements\"}],\n"
+        " \"shapes\": [{\"N\": 64}], \"dtypes\": [\"f32\"],\n"
+        " \"params\": [{\"name\": \"TAG\", \"meaning\": \"none\", \"values\": [0]}],\n"
+        " \"buffers\": [{\"name\": \"a\", \"dtype\": \"f32\", \"count\": \"N\", \"fill\": "
+        "\"small_int\", \"role\": \"in\"},\n"
+        "  {\"name\": \"x\", \"dtype\": \"f32\", \"count\": \"N\", \"fill\": \"small_int\", "
+        "\"role\": \"in\"},\n"
+        "  {\"name\": \"y\", \"dtype\": \"f32\", \"count\": \"N\", \"role\": \"out\"},\n"
+        "  {\"name\": \"twice\", \"dtype\": \"f32\", \"count\": \"N\", \"role\": \"scratch\"}],\n"
+        " \"launches\": [{\"entry\": \"prepare\", \"once\": true, \"block\": [\"N\"], \"args\": "
+        "[{\"buffer\": \"a\"}, {\"buffer\": \"twice\"}]},\n"
+        "  {\"entry\": \"add\", \"block\": [\"N\"], \"args\": [{\"buffer\": \"x\"}, {\"buffer\": "
+        "\"twice\"}, {\"buffer\": \"y\"}]}],\n"
+        " \"reference\": {\"defines\": {\"TUNE_REFERENCE\": 1},\n"
+        "  \"buffers\": [{\"name\": \"r\", \"dtype\": \"f32\", \"count\": \"N\", \"role\": "
+        "\"out\"}],\n"
+        "  \"launches\": [{\"entry\": \"reference\", \"block\": [\"N\"], \"args\": [{\"buffer\": "
+        "\"a\"}, {\"buffer\": \"x\"}, {\"buffer\": \"r\"}]}]},\n"
+        " \"checks\": [{\"buffer\": \"y\", \"reference\": \"r\", \"derivation\": \"small "
+        "integers\", \"tolerance\": {\"factor\": 0, \"unit\": \"exact\"}}],\n"
+        " \"default\": {\"TAG\": 0}, \"flops\": \"N\", \"bytes\": \"12 * N\"}\n");
+}
+
+static void set_all(CUdeviceptr buffer, float value)
+{
+    float host[64];
+    for (int i = 0; i < 64; i++)
+        host[i] = value;
+    must(cuMemcpyHtoD(buffer, host, sizeof host));
+}
+
+/* Of y after a launch for N = n, which must be alike. */
+static float launch_doubled(struct user *user, const CUdeviceptr *buffers, int n)
+{
+    struct tune_dim dim = {"N", n};
+    float y[64];
+    if (tune_kernel_launch(user->kernel, user->stream, &dim, 1, buffers, 3, &user->err))
+        fail_msg("%s", user->err.text);
+    must(cuStreamSynchronize(user->stream));
+    must(cuMemcpyDtoH(y, buffers[2], (size_t)n * sizeof *y));
+    for (int i = 1; i < n; i++)
+        assert_true(y[i] == y[0]);
+    return y[0];
+}
+
+static void what_is_done_once_is_kept_until_the_input_is_another(void)
+{
+    struct user user;
+    struct harness *harness = harness_new();
+    CUdeviceptr buffers[4]; /* a, x, y, another a */
+    write_doubled(harness);
+    harness_start(harness);
+    user_start(&user, harness->socket, "doubled");
+    for (int i = 0; i < 4; i++)
+        must(cuMemAlloc(&buffers[i], 64 * sizeof(float)));
+    set_all(buffers[0], 10);
+    set_all(buffers[1], 1);
+    set_all(buffers[3], 100);
+    assert_true(launch_doubled(&user, buffers, 64) == 21);
+    set_all(buffers[1], 2); /* x is read each time */
+    assert_true(launch_doubled(&user, buffers, 64) == 22);
+    set_all(buffers[0], 20); /* what was made of a is kept */
+    assert_true(launch_doubled(&user, buffers, 64) == 22);
+    tune_kernel_refresh(user.kernel);
+    assert_true(launch_doubled(&user, buffers, 64) == 42);
+    const CUdeviceptr others[3] = {buffers[3], buffers[1], buffers[2]};
+    assert_true(launch_doubled(&user, others, 64) == 202);
+    set_all(buffers[0], 30); /* nothing of it is left: another shape and array had the scratch */
+    assert_true(launch_doubled(&user, buffers, 32) == 62);
+    assert_true(launch_doubled(&user, others, 64) == 202);
+    for (int i = 0; i < 4; i++)
+        must(cuMemFree(buffers[i]));
+    user_finish(&user);
+}
+
 static void code_that_does_not_fit_is_not_loaded(void)
 {
     struct tune_kernel kernel = {.name = "k"};
@@ -376,6 +465,7 @@ int main(void)
         HARNESS_TEST(how_it_asks_counts_for_shapes_that_are_ready_too),
         HARNESS_TEST(what_is_loaded_serves_on_without_a_daemon),
         HARNESS_TEST(a_launch_that_makes_no_sense_says_why),
+        HARNESS_TEST(what_is_done_once_is_kept_until_the_input_is_another),
         HARNESS_TEST(code_that_does_not_fit_is_not_loaded),
         HARNESS_TEST(half_precision_scalars_round_as_the_compiler_does),
         HARNESS_TEST(the_examples_multiply_right),

@@ -96,6 +96,21 @@ static void constants_are_set_where_they_stand_and_when_there_is_something_to_co
     manifest_destroy(manifest);
 }
 
+static void what_is_done_once_comes_before_the_clearing_of_each_call(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("once");
+    struct device_info device = device_of("sm_90");
+    int64_t n = 10, small = 64, large = 128;
+    json_t *launches = plan_launches(manifest, &device, &n, "f32", &small, NULL);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(json_is_true(json_object_get(json_array_get(launches, i), "once")), i < 2);
+    assert_json_equal(steps_of(launches), parse_json("[\"none\",\"convert\",\"y\",\"call\"]"));
+    assert_json_equal(steps_of(plan_launches(manifest, &device, &n, "f32", &large, NULL)),
+        parse_json("[\"none\",\"y\",\"call\"]"));
+    manifest_destroy(manifest);
+}
+
 static void buffers_have_their_bytes_roles_and_fills(void **state)
 {
     (void)state;
@@ -461,6 +476,7 @@ int main(void)
         cmocka_unit_test(launches_have_the_form_of_the_protocol),
         cmocka_unit_test(cluster_repeat_memset_and_real_scalars_have_their_form),
         cmocka_unit_test(constants_are_set_where_they_stand_and_when_there_is_something_to_copy),
+        cmocka_unit_test(what_is_done_once_comes_before_the_clearing_of_each_call),
         cmocka_unit_test(buffers_have_their_bytes_roles_and_fills),
         cmocka_unit_test(a_fill_below_is_a_number_that_the_dtype_holds),
         cmocka_unit_test(a_choice_reaches_the_source_of_kernel_and_reference),

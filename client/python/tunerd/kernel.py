@@ -20,6 +20,9 @@ all axes before them count into the first: softmax of a [B][H][S][S] tensor has 
 the counts do not say it, `dims` does: kernel(x, dims={"N": 7}). So it does for choices, by name or
 number: kernel(x, dims={"OP": "max"}); one that is left out is the first that the manifest lists.
 
+What a kernel does once for its inputs (a matrix put into another format) is done at the first call with
+these arrays, and kept for the last few; after writing into such an array, refresh() has it done anew.
+
 A kernel that reads constants has one set of them on a GPU: a call on another stream than the one before
 waits, on the GPU, until that has ended.
 """
@@ -39,6 +42,7 @@ from .client import Client, Error, Json, Shape
 
 _ALIGNMENT = 16  # bytes: the widest access of a kernel
 _PLANS = 256     # shapes kept ready; the one not used longest gives way
+_PREPARED = 4    # sets of inputs, for each shape, for which is kept what is done once; likewise
 _PRODUCT = re.compile(r"\s*\w+\s*(\*\s*\w+\s*)*")
 
 DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
@@ -98,6 +102,9 @@ class _Constant(NamedTuple):
     size: int  # bytes
 
 
+_Step = Union[_Launch, _Memset, _Constant]
+
+
 class _Output(NamedTuple):
     name: str
     shape: Tuple[int, ...]  # of what is allocated
@@ -109,7 +116,10 @@ class _Plan(NamedTuple):
     """All that a call does for one shape, dtype and device."""
     answer: Json
     code: driver_module.Code
-    steps: List[Union[_Launch, _Memset, _Constant]]
+    once: List[_Step]         # before the first call with these inputs
+    read_once: List[str]      # inputs that those read
+    prepared: Dict[Any, Any]  # addresses of these, and the stream -> scratch
+    steps: List[_Step]
     has_constants: bool
     inputs: List[_Buffer]
     outputs: List[_Output]
@@ -142,7 +152,8 @@ class Kernel:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Asks the daemon again at the next call for each shape."""
+        """Asks the daemon again at the next call for each shape, and does once again what is done
+        once."""
         with self._lock:
             self._plans.clear()
 
@@ -269,8 +280,13 @@ class Kernel:
                 stored = _stored(buffer, dtype)
                 axes = self._out_shape(buffer, arrays, shape, sizes[buffer.name], stored)
                 outputs.append(_Output(buffer.name, axes, math.prod(axes), stored))
-        steps = [_step_of(driver, launch, code, sizes) for launch in answer["launches"]]
-        return _Plan(answer=answer, code=code, steps=steps,
+        once, steps = [], []
+        for launch in answer["launches"]:
+            (once if launch.get("once") else steps).append(_step_of(driver, launch, code, sizes))
+        names_once = {name for step in once if isinstance(step, _Launch) for _, name in step.values}
+        return _Plan(answer=answer, code=code, once=once,
+                     read_once=[b.name for b in self._inputs if b.name in names_once], prepared={},
+                     steps=steps,
                      has_constants=any(isinstance(step, _Constant) for step in steps),
                      inputs=self._inputs, outputs=outputs,
                      scratch=[(b.name, sizes[b.name]) for b in self._buffers
@@ -306,20 +322,26 @@ class Kernel:
         for buffer, array in zip(plan.inputs, arrays):
             values[buffer.name] = _address(library, buffer.name, array, arrays[0])
         results = self._outputs(library, plan, arrays, out, values)
-        scratch = [library.empty(arrays[0], (count,), "u8") for _, count in plan.scratch]
+        driver, stream = driver_module.driver(), library.stream_of(arrays[0])
+        key = (stream, *(values[name] for name in plan.read_once))
+        kept = plan.prepared.pop(key, None)
+        scratch = kept or [library.empty(arrays[0], (count,), "u8") for _, count in plan.scratch]
         for (name, _), memory in zip(plan.scratch, scratch):
             values[name] = _address(library, name, memory, arrays[0])
         for name in plan.absent:
             values[name] = 0
-        driver, stream = driver_module.driver(), library.stream_of(arrays[0])
         with driver.constants_of(plan.code, stream) if plan.has_constants else contextlib.nullcontext():
-            for step in plan.steps:
+            for step in plan.steps if kept else plan.once + plan.steps:
                 if isinstance(step, _Memset):
                     driver.memset(values[step.buffer], step.byte, step.size, stream)
                 elif isinstance(step, _Constant):
                     driver.copy(step.address, values[step.buffer], step.size, stream)
                 else:
                     self._launch(driver, step, values, stream)
+        if plan.once:
+            if len(plan.prepared) >= _PREPARED:
+                del plan.prepared[next(iter(plan.prepared))]
+            plan.prepared[key] = scratch  # last: a dict keeps the order
         return results[0] if len(results) == 1 else tuple(results)
 
     def _launch(self, driver: driver_module.Driver, step: _Launch, values: Mapping[str, Any],
