@@ -17,7 +17,7 @@ static const json_t *find_launch(const json_t *launches)
     size_t i;
     json_t *launch;
     json_array_foreach ((json_t *)launches, i, launch)
-        if (json_object_get(launch, "entry") != NULL)
+        if (json_object_get(launch, "entry") != NULL && json_object_get(launch, "once") == NULL)
             return launch;
     return NULL;
 }

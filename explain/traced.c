@@ -130,8 +130,8 @@ static void add_branch(struct row *row, const json_t *item, const json_t *launch
 
 /* --- launches --------------------------------------------------------------------------------- */
 
-/* The entry of kernel launch `index`, counting repeats; NULL past the last one. */
-static const char *entry_at(const json_t *launches, size_t index)
+/* Kernel launch `index`, counting repeats; NULL past the last one. */
+static const json_t *launch_at(const json_t *launches, size_t index)
 {
     size_t i;
     json_t *launch;
@@ -141,7 +141,7 @@ static const char *entry_at(const json_t *launches, size_t index)
         if (entry == NULL)
             continue;
         if (index < repeat)
-            return json_string_value(entry);
+            return launch;
         index -= repeat;
     }
     return NULL;
@@ -156,12 +156,13 @@ static double blocks_scale(const json_t *launch)
 static void add_launch(
     struct explained *explained, size_t index, const json_t *launch, struct rows rows[2])
 {
-    const char *entry = entry_at(explained->launches, index);
+    const json_t *planned = launch_at(explained->launches, index);
+    const char *entry = explain_text(planned ? planned : launch, "entry");
     double scale = blocks_scale(launch);
     size_t i;
     json_t *item;
-    if (entry == NULL)
-        entry = explain_text(launch, "entry");
+    if (json_object_get(planned, "once") != NULL) /* no call pays for it */
+        return;
     explained->traffic.load_bytes += scale * explain_number(launch, "global_load_bytes");
     explained->traffic.store_bytes += scale * explain_number(launch, "global_store_bytes");
     if (scale == 0)
