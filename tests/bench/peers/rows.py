@@ -62,9 +62,16 @@ def same(output, expected, tolerance=0.0):
         if tolerance == 0.0:
             is_right = torch.equal(got, want)
         else:
-            is_right = torch.allclose(got, want, rtol=tolerance, atol=tolerance)
+            is_right = torch.allclose(got.double(), want.double(), rtol=tolerance, atol=tolerance)
         if not is_right:
             raise RuntimeError("%s is not what the vendor computes" % output)
+    return alike
+
+
+def all_of(*checks):
+    def alike(ours, functions, tensors):
+        for check in checks:
+            check(ours, functions, tensors)
     return alike
 
 
@@ -136,7 +143,8 @@ def scans():
                                "their_count": torch.zeros(1, dtype=torch.int64, device="cuda")},
                   lambda vendor, t, n=n:
                   {"cub": vendor.prepare("select_f32", [t["x"], t["theirs"], t["their_count"]], [n])},
-                  [at_least("cub", 0.95)], same("out", through("cub", "theirs")))
+                  [at_least("cub", 0.95)],
+                  all_of(same("out", through("cub", "theirs")), same("count", through("cub", "their_count"))))
 
 
 def segments(n):
@@ -203,17 +211,39 @@ def separable(t, side, k):
     return lambda: F.conv2d(F.conv2d(x, row, padding=(0, k // 2)), columns, padding=(k // 2, 0))
 
 
+STAR = {7: [0.0625], 25: [0.0625, 0.03125, 0.015625, 0.015625]}
+
+
 def stencils():
     for steps in (1, 4):
         n = 8192
         yield Row("stencil2d", {"H": n, "W": n, "STEPS": steps}, "f32", 8 * n * n,
                   lambda n=n: {"in": random("f32", n, n), "out": empty("f32", n, n)}, lambda *_: {},
-                  [at_least("copy", 0.85)] if steps == 1 else [])
+                  [at_least("copy", 0.85)] if steps == 1 else [],
+                  same("out", lambda _, t, s=steps: jacobi(t["in"], [0.125], s), 1e-5))
         for points in (7, 25):
             n = 512
             yield Row("stencil3d", {"D": n, "H": n, "W": n, "POINTS": points, "STEPS": steps}, "f32", 8 * n**3,
                       lambda n=n: {"in": random("f32", n, n, n), "out": empty("f32", n, n, n)}, lambda *_: {},
-                      [at_least("copy", 0.85)] if (steps, points) == (1, 7) else [])
+                      [at_least("copy", 0.85)] if (steps, points) == (1, 7) else [],
+                      same("out", lambda _, t, s=steps, p=points: jacobi(t["in"], STAR[p], s), 1e-5))
+
+
+def jacobi(u, weights, steps):
+    """Steps of a star stencil by slices: inner cells only, those nearer than its radius to a face stay."""
+    radius, axes = len(weights), u.dim()
+    inner = tuple(slice(radius, n - radius) for n in u.shape)
+    for _ in range(steps):
+        after = u.clone()
+        after[inner] = (1 - 2 * axes * sum(weights)) * u[inner]
+        for axis in range(axes):
+            for distance, weight in enumerate(weights, 1):
+                for way in (-distance, distance):
+                    beside = list(inner)
+                    beside[axis] = slice(radius + way, u.shape[axis] - radius + way)
+                    after[inner] += weight * u[tuple(beside)]
+        u = after
+    return u
 
 
 def norms():
@@ -242,15 +272,27 @@ def elementwise():
                   [at_least("torch", 1.0)], same("z", through("torch", "theirs")))
         yield Row("saxpy", {"N": n}, "f32", 12 * n,
                   lambda n=n: {"x": random("f32", n), "y": random("f32", n), "theirs": random("f32", n)},
-                  lambda vendor, t: {"torch": lambda: t["theirs"].add_(t["x"], alpha=0.5)},
-                  [at_least("torch", 1.0)])
+                  lambda vendor, t: {"torch": lambda: t["theirs"].add_(t["x"], alpha=0.7)},
+                  [at_least("torch", 1.0)], updated("y", "theirs"))
         yield Row("rgb_to_grey", {"N": n}, "u8", 4 * n,
                   lambda n=n: {"rgb": random("u8", n, 3, below=256), "grey": empty("u8", n)},
-                  lambda vendor, t: {"torch": grey_of(t["rgb"])}, [at_least("torch", 1.0)])
+                  lambda vendor, t: {"torch": grey_of(t["rgb"])}, [at_least("torch", 1.0)],
+                  same("grey", lambda f, t: f["torch"](), 1.0))
         yield Row("aos_to_soa", {"N": n, "FIELDS": 4}, "f32", 32 * n,
                   lambda n=n: {"aos": random("f32", n, 4), "soa": empty("f32", 4, n)},
                   lambda vendor, t: {"torch": lambda: t["aos"].t().contiguous()},
                   [at_least("torch", 1.0)], same("soa", lambda f, t: f["torch"]()))
+
+
+def updated(ours_name, theirs_name):
+    """In-place results: both begin with the same."""
+    def alike(ours, functions, tensors):
+        tensors[theirs_name].copy_(tensors[ours_name])
+        ours()
+        functions["torch"]()
+        if not torch.allclose(tensors[ours_name], tensors[theirs_name], rtol=1e-6, atol=1e-6):
+            raise RuntimeError("%s is not what the vendor computes" % ours_name)
+    return alike
 
 
 def grey_of(rgb):
