@@ -74,8 +74,10 @@ def ncu(metrics, *command):
         launch = launches.setdefault(int(row[0]), {"kernel": row[4]})
         value = row[14].replace(",", "")
         launch[row[12]] = float(value) if re.fullmatch(r"-?[0-9.]+(e[+-]?\d+)?", value) else None
-    if not launches:
-        raise SystemExit("ncu counted nothing:\n" + run.stdout[-3000:])
+    if run.returncode != 0 or not launches:
+        said = [line for line in run.stdout.splitlines() if not line.startswith('"')]
+        raise SystemExit("ncu ended with %d, %d launches counted:\n%s" % (
+            run.returncode, len(launches), "\n".join(said[-40:])))
     return [launches[i] for i in sorted(launches)]
 
 
