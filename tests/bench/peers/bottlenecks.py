@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What limits the served kernels, read off the counters: profile.py PREFIX OUT [--db FOLDER] [KERNEL...]
+"""What limits the served kernels, read off the counters: bottlenecks.py PREFIX OUT [--db FOLDER] [KERNEL...]
 
 Launches each of peers.py's rows once under Nsight Compute, with a cold L2. Prints a line for each launch: its time, how
 much of the DRAM's, L2's and L1's bandwidth and of the schedulers' issue slots it used, the share of warp slots that were
-occupied, and what warps waited for most (cycles per issued instruction). Writes OUT/profile.json.
+occupied, and what warps waited for most (cycles per issued instruction). Writes OUT/bottlenecks.json.
 """
 import json
 import os
@@ -53,7 +53,7 @@ def launch_rows(words):
             torch.cuda.synchronize()
             torch.cuda.cudart().cudaProfilerStop()
             kernels_launched = [launch["entry"] for launch in answer["launches"] if "entry" in launch]
-            with open(os.environ["PROFILE_ROWS"], "a") as file:
+            with open(os.environ["BOTTLENECK_ROWS"], "a") as file:
                 print(json.dumps({"kernel": row.kernel, "dims": row.dims, "dtype": row.dtype, "origin": answer["origin"],
                                   "config": answer["config"], "entries": kernels_launched}), file)
             torch.cuda.empty_cache()
@@ -83,12 +83,12 @@ def main():
         db = words[at + 1]
         del words[at:at + 2]
     prefix, out, kernels = os.path.abspath(words[0]), os.path.abspath(words[1]), words[2:]
-    rows_file = out + "/profile_rows.jsonl"
-    if "PROFILE_ROWS" in os.environ:
+    rows_file = out + "/bottleneck_rows.jsonl"
+    if "BOTTLENECK_ROWS" in os.environ:
         launch_rows((prefix, kernels, db))
         return
     begun = time.monotonic()
-    os.environ["PROFILE_ROWS"] = rows_file
+    os.environ["BOTTLENECK_ROWS"] = rows_file
     open(rows_file, "w").close()
     metrics = [TIME, DRAM_BYTES, *SHARES.values(), *map(stall_metric, STALLS)]
     counted = iter(ncu(metrics, "--profile-from-start", "off", "--print-units", "base", sys.executable,
@@ -103,9 +103,10 @@ def main():
                 counts = next(counted)
             row["launches"].append(launch_of(entry, counts))
             print(line_of(row, row["launches"][-1]), flush=True)
-    with open(out + "/profile.json", "w") as file:
+    with open(out + "/bottlenecks.json", "w") as file:
         json.dump({"date": time.strftime("%Y-%m-%d"), "rows": rows}, file, indent=1)
     print("%d rows in %.0f s" % (len(rows), time.monotonic() - begun))
 
 
-main()
+if __name__ == "__main__":
+    main()
