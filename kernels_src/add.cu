@@ -1,8 +1,7 @@
 // z[i] = x[i] + y[i] for i in [0..N), f32 or f16.
 //
 // VARIANT 0 (naive): one thread per element.
-// VARIANT 1 (vector): elementwise.cuh says which elements a thread has. All its loads are on their
-//   way before the first sum is formed.
+// VARIANT 1 (vector): elementwise.cuh says which elements a thread has.
 //
 // f16 is added in f32 and rounded once, which gives the correctly rounded sum. x, y and z must be
 // aligned to VEC elements. NaN and infinity as the sum says; denormals are kept; deterministic.
@@ -14,10 +13,6 @@ typedef f16 element;
 #else
 typedef float element;
 #endif
-
-static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
-static_assert(VARIANT == 0 || (ITEMS * sizeof(element) >= 8 && ITEMS * sizeof(element) <= 64),
-    "a thread reads 8 to 64 bytes of each array at a time: ITEMS elements");
 
 __device__ inline element sum(element x, element y)
 {
@@ -50,18 +45,6 @@ extern "C" __global__ void __launch_bounds__(256)
         z[i] = value_of(x[i]) + value_of(y[i]);
 }
 
-#elif VARIANT == 0
-
-extern "C" __global__ void __launch_bounds__(BLOCK) add(const element *__restrict__ x, // [N]
-    const element *__restrict__ y,                                                     // [N]
-    element *__restrict__ z,                                                           // [N]
-    i64 N)
-{
-    const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < N)
-        z[i] = sum(x[i], y[i]);
-}
-
 #else
 
 extern "C" __global__ void __launch_bounds__(BLOCK) add(const element *__restrict__ x, // [N]
@@ -69,24 +52,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) add(const element *__restric
     element *__restrict__ z,                                                           // [N]
     i64 N)
 {
-    const auto whole = [&](i64 at) {
-        vector<element, VEC> a[VECTORS], b[VECTORS];
-        at += threadIdx.x * VEC;
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++)
-            load(a[i], x + at + i * BLOCK * VEC);
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++)
-            load(b[i], y + at + i * BLOCK * VEC);
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++) {
-#pragma unroll
-            for (int j = 0; j < VEC; j++)
-                a[i].at[j] = sum(a[i].at[j], b[i].at[j]);
-            store(z + at + i * BLOCK * VEC, a[i]);
-        }
-    };
-    walk(N, whole, [&](i64 i) { z[i] = sum(x[i], y[i]); });
+    combine_pairs(x, y, z, N, [](element a, element b) { return sum(a, b); });
 }
 
 #endif

@@ -1,4 +1,5 @@
-// What the element-wise kernels share: which elements a block and its threads have.
+// What the element-wise kernels share: which elements a block and its threads have, and those of
+// two arrays that become one.
 //
 // A tile is BLOCK * ITEMS elements. A thread handles ITEMS of them, VEC at a time: vector i of
 // thread t is vector i * BLOCK + t of the tile, so that neighbouring threads access neighbouring
@@ -50,4 +51,39 @@ template <typename W, typename O> __device__ inline void walk(i64 N, W whole, O 
 #pragma unroll 1
     for (i64 i = at + threadIdx.x; i < N; i += BLOCK)
         one(i);
+}
+
+// z[i] = of(x[i], y[i]) for i in [0..N). z may be y. All loads of a tile are on their way before
+// the first element is used.
+template <typename T, typename F>
+__device__ inline void combine_pairs(const T *x, const T *y, T *z, i64 N, F of)
+{
+    static_assert(VEC * sizeof(T) <= 16, "an access has at most 16 bytes: VEC elements");
+    static_assert(VARIANT == 0 || (ITEMS * sizeof(T) >= 8 && ITEMS * sizeof(T) <= 64),
+        "a thread reads 8 to 64 bytes of each array at a time: ITEMS elements");
+    const auto one = [&](i64 i) { z[i] = of(x[i], y[i]); };
+    if constexpr (VARIANT == 0) {
+        const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
+        if (i < N)
+            one(i);
+        return;
+    }
+    const auto whole = [&](i64 at) {
+        vector<T, VEC> v[VECTORS], w[VECTORS];
+        at += threadIdx.x * VEC;
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            load(v[i], x + at + i * BLOCK * VEC);
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            load(w[i], y + at + i * BLOCK * VEC);
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) {
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                w[i].at[j] = of(v[i].at[j], w[i].at[j]);
+            store(z + at + i * BLOCK * VEC, w[i]);
+        }
+    };
+    walk(N, whole, one);
 }
