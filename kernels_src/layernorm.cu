@@ -6,77 +6,22 @@
 // THREADS threads share a row. Each works out count, mean and sum of squared differences from the
 // mean of what it holds, in two passes over its registers; such triples are then combined pairwise
 // (Chan), so that no large squares cancel: by shuffles within a warp, then through shared memory.
-// VARIANT 0 (naive): one thread per row, three loops over it. Readable, and the slowest.
-// VARIANT 1 (registers): a row is read once and kept in registers, ITEMS elements per thread; for
-//   rows of up to THREADS * ITEMS elements. ROWS rows share a block.
-// VARIANT 2 (shared): a block per row, which is read once and kept in shared memory.
-// VARIANT 3 (online): a block per row of any length, which is read twice.
-// VARIANT 4 (split): SPLIT blocks per row, for rows that are long and few. `layernorm_part` writes
-//   the triple of each part to scratch, `layernorm` combines them and reads the row again.
-// VARIANT 5 (cluster): as registers, with a cluster of SPLIT blocks per row: rows of up to
-//   SPLIT * THREADS * ITEMS elements are read once. Each warp hands its triple to all blocks of the
-//   cluster through their shared memory.
+// The VARIANTs are those of rows.cuh: naive, registers, shared, online, split and cluster; a warp's
+// triple is what it tells the others.
 // A thread of VARIANT 1 and 5 may hold the same columns of HELD rows, for which weight and bias are
 // read once.
-// Loops take ITEMS elements per thread and step, so that many accesses are on their way at once;
-// where a row is read again, the second loop begins at the end that the L2 still holds.
 // Every variant is deterministic.
 //
 // All arrays must be aligned to VEC elements; rows need not be (TAIL: see rows.cuh). A row that has
 // a NaN or an infinity gives NaN everywhere; one whose squared differences pass 2^128 gives the
 // bias, or NaN where its sums pass that too. Denormals are kept.
 
-#ifndef VARIANT
-#define VARIANT 1 // 0 naive, 1 registers, 2 shared, 3 online, 4 split, 5 cluster
-#endif
-#ifndef THREADS
-#define THREADS 256 // threads that share a row, in each of its blocks; power of 2
-#endif
-#ifndef ROWS
-#define ROWS 1 // rows per block
-#endif
-#ifndef ITEMS
-#define ITEMS 16 // elements per thread: of the row in VARIANT 1 and 5, of a step in the others
-#endif
-#ifndef VEC
-#define VEC 4 // elements per access
-#endif
-#ifndef SPLIT
-#define SPLIT 1 // blocks that share a row
-#endif
-#ifndef TAIL
-#define TAIL 0 // 0 whole: VEC divides the rows' length; 1 ragged: it does not
-#endif
-#ifndef STREAM
-#define STREAM 0 // 1: what is not wanted again leaves the caches first
-#endif
 #ifndef HELD
 #define HELD 1 // rows that a thread holds at once, in VARIANT 1 and 5
 #endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
-#endif
 
-#include "cluster.cuh"
 #include "rows.cuh"
 
-constexpr int BLOCK = THREADS * ROWS; // threads per block
-
-static_assert(
-    VARIANT != 0 || (THREADS == 1 && ROWS == 128 && ITEMS == 1 && VEC == 1 && STREAM == 0),
-    "the naive variant has no choices: it stands once in the space, with 128 threads");
-static_assert(VARIANT == 0 || THREADS >= 8, "only the naive variant has one thread per row");
-static_assert(BLOCK >= 64 && BLOCK <= 1024, "a block has 64 to 1024 threads: THREADS * ROWS");
-static_assert(
-    ROWS == 1 || THREADS <= 32, "rows share a block only where each has a warp or less: THREADS");
-static_assert(VARIANT <= 1 || ROWS == 1,
-    "a row that a block loops over, or several share, has it for itself: ROWS is 1");
-static_assert(ITEMS % VEC == 0, "the elements of a thread are a whole number of accesses");
-static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
-static_assert(
-    ITEMS <= 8 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at most 8 accesses per thread");
-static_assert(
-    ITEMS >= 2 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at least 2 accesses per thread");
 static_assert(MIN_BLOCKS * BLOCK * (HELD * ITEMS + 24) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * THREADS * ROWS * "
     "(HELD * ITEMS + 24) is at most 65536");
@@ -84,12 +29,6 @@ static_assert(
     HELD == 1 || ((VARIANT == 1 || VARIANT == 5) && TAIL == 0 && VEC * sizeof(element) == 16),
     "several rows are held in registers only, and where they are whole accesses of 16 bytes: HELD "
     "is 1 elsewhere");
-static_assert(MIN_BLOCKS == 1 || VARIANT == 1 || VARIANT == 5,
-    "only rows in registers make registers scarce");
-static_assert(
-    (SPLIT > 1) == (VARIANT >= 4), "the split and cluster variants, and no others, have SPLIT > 1");
-static_assert(SPLIT <= 8 || VARIANT != 5, "a cluster has at most 8 blocks: SPLIT");
-static_assert(TAIL == 0 || VEC > 1, "single elements leave no tail: TAIL is whole where VEC is 1");
 
 // Of some elements of a row: how many, their mean, and the sum of squared differences from it.
 struct moments {
@@ -236,29 +175,15 @@ template <int COUNT> __device__ inline void rows_combine(moments (&s)[COUNT])
         row = lanes_combine<WIDTH>(row);
     if constexpr (THREADS <= 32)
         return;
-    constexpr int WARPS = (BLOCK + 31) / 32, BLOCKS = VARIANT == 5 ? SPLIT : 1;
-    __shared__ float4 triples[COUNT][BLOCKS * WARPS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if constexpr (VARIANT == 5)
-        cluster_wait(); // the other blocks have begun: their shared memory is there
+    __shared__ float4 triples[COUNT][SHARERS];
+    float4 mine[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        const float4 mine = {s[i].count, s[i].mean, s[i].squares, 0.0f};
-        if constexpr (VARIANT == 5) {
-            if (lane < BLOCKS)
-                cluster_store(&triples[i][cluster_rank() * WARPS + warp], lane, mine);
-        } else {
-            if (lane == 0)
-                triples[i][warp] = mine;
-        }
-    }
-    if constexpr (VARIANT == 5)
-        cluster_sync();
-    else
-        __syncthreads();
+    for (int r = 0; r < COUNT; r++)
+        mine[r] = {s[r].count, s[r].mean, s[r].squares, 0.0f};
+    tell(triples, mine);
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        s[i] = triples_combine<BLOCKS * WARPS>(triples[i]);
+    for (int r = 0; r < COUNT; r++)
+        s[r] = triples_combine<SHARERS>(triples[r]);
 }
 
 // From x to y, for the thread's elements of a step in COUNT rows. weight and bias: those of its
@@ -327,8 +252,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 
 #else
 
-constexpr int STEP = THREADS * ITEMS; // places of a row per turn of the loops
-
 // Of the thread's elements of a part; keeps them in `kept` unless it is NULL.
 __device__ inline moments walk(const element *x, const part &part, element *kept)
 {
@@ -378,8 +301,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         all[0] = walk(x, part, kept);
         rows_combine(all);
     }
-    for (i64 place = part.from + (part.end - part.from - 1) / STEP * STEP; place >= part.from;
-         place -= STEP) {
+    for (i64 place = last_step(part); place >= part.from; place -= STEP) {
         const step step(part, place, threadIdx.x);
         const i64 column = step.place - part.lead;
         float v[1][ITEMS];

@@ -4,81 +4,19 @@
 // THREADS threads share a row. Each keeps the largest element it has seen and the sum of
 // exp(x - that largest one); when it sees a larger one, the sum is scaled down. The threads then
 // combine their pairs, first by shuffles within a warp, then through shared memory.
-// VARIANT 0 (naive): one thread per row, three loops over it. Readable, and the slowest.
-// VARIANT 1 (registers): a row is read once and kept in registers, ITEMS elements per thread; for
-//   rows of up to THREADS * ITEMS elements. ROWS rows share a block.
-// VARIANT 2 (shared): a block per row, which is read once and kept in shared memory.
-// VARIANT 3 (online): a block per row of any length, which is read twice.
-// VARIANT 4 (split): SPLIT blocks per row, for rows that are long and few. `softmax_part` writes
-//   the pair of each part to scratch, `softmax` combines them and reads the row again.
-// VARIANT 5 (cluster): as registers, with a cluster of SPLIT blocks per row: rows of up to
-//   SPLIT * THREADS * ITEMS elements are read once. Each warp hands its pair to all blocks of the
-//   cluster through their shared memory.
-// Loops take ITEMS elements per thread and step, so that many accesses are on their way at once;
-// where a row is read again, the second loop begins at the end that the L2 still holds.
+// The VARIANTs are those of rows.cuh: naive, registers, shared, online, split and cluster; a warp's
+// pair is what it tells the others.
 // Every variant is deterministic.
 //
 // x and y must be aligned to VEC elements; rows need not be (TAIL: see rows.cuh). An element of
 // -inf gives 0. A row that has a NaN or +inf, or nothing but -inf, gives NaN everywhere. Denormals
 // are kept in x, and in y where it is f16; results below 2^-126 may be 0.
 
-#ifndef VARIANT
-#define VARIANT 1 // 0 naive, 1 registers, 2 shared, 3 online, 4 split, 5 cluster
-#endif
-#ifndef THREADS
-#define THREADS 256 // threads that share a row, in each of its blocks; power of 2
-#endif
-#ifndef ROWS
-#define ROWS 1 // rows per block
-#endif
-#ifndef ITEMS
-#define ITEMS 16 // elements per thread: of the row in VARIANT 1 and 5, of a step in the others
-#endif
-#ifndef VEC
-#define VEC 4 // elements per access
-#endif
-#ifndef SPLIT
-#define SPLIT 1 // blocks that share a row
-#endif
-#ifndef TAIL
-#define TAIL 0 // 0 whole: VEC divides the rows' length; 1 ragged: it does not
-#endif
-#ifndef STREAM
-#define STREAM 0 // 1: what is not wanted again leaves the caches first
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
-#endif
-
-#include "cluster.cuh"
 #include "rows.cuh"
 
-constexpr int BLOCK = THREADS * ROWS; // threads per block
-
-static_assert(
-    VARIANT != 0 || (THREADS == 1 && ROWS == 128 && ITEMS == 1 && VEC == 1 && STREAM == 0),
-    "the naive variant has no choices: it stands once in the space, with 128 threads");
-static_assert(VARIANT == 0 || THREADS >= 8, "only the naive variant has one thread per row");
-static_assert(BLOCK >= 64 && BLOCK <= 1024, "a block has 64 to 1024 threads: THREADS * ROWS");
-static_assert(
-    ROWS == 1 || THREADS <= 32, "rows share a block only where each has a warp or less: THREADS");
-static_assert(VARIANT <= 1 || ROWS == 1,
-    "a row that a block loops over, or several share, has it for itself: ROWS is 1");
-static_assert(ITEMS % VEC == 0, "the elements of a thread are a whole number of accesses");
-static_assert(VEC * sizeof(element) <= 16, "an access has at most 16 bytes: VEC elements");
-static_assert(
-    ITEMS <= 8 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at most 8 accesses per thread");
-static_assert(
-    ITEMS >= 2 * VEC || VARIANT <= 1 || VARIANT == 5, "a step has at least 2 accesses per thread");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 24) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * THREADS * ROWS * "
     "(ITEMS + 24) is at most 65536");
-static_assert(MIN_BLOCKS == 1 || VARIANT == 1 || VARIANT == 5,
-    "only rows in registers make registers scarce");
-static_assert(
-    (SPLIT > 1) == (VARIANT >= 4), "the split and cluster variants, and no others, have SPLIT > 1");
-static_assert(SPLIT <= 8 || VARIANT != 5, "a cluster has at most 8 blocks: SPLIT");
-static_assert(TAIL == 0 || VEC > 1, "single elements leave no tail: TAIL is whole where VEC is 1");
 
 // What is known of some elements of a row: the largest, and the sum of exp(x - max) over them.
 struct stats {
@@ -181,11 +119,7 @@ template <int WIDTH> __device__ inline stats lanes_combine(stats s)
 #pragma unroll
     for (int bit = WIDTH / 2; bit > 0; bit /= 2)
         max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, bit));
-    float sum = s.sum * __expf(s.max - base_of(max));
-#pragma unroll
-    for (int bit = WIDTH / 2; bit > 0; bit /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    return {max, sum};
+    return {max, lanes_sum<WIDTH>(s.sum * __expf(s.max - base_of(max)))};
 }
 
 // Of COUNT pairs that all threads of a warp see; each gets the result.
@@ -203,21 +137,10 @@ __device__ inline stats row_combine(stats s)
 {
     if constexpr (THREADS <= 32)
         return lanes_combine<THREADS>(s);
-    constexpr int WARPS = (BLOCK + 31) / 32, BLOCKS = VARIANT == 5 ? SPLIT : 1;
-    __shared__ float2 pairs[BLOCKS * WARPS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __shared__ float2 pairs[1][SHARERS];
     s = lanes_combine<32>(s);
-    if constexpr (VARIANT == 5) {
-        cluster_wait(); // the other blocks have begun: their shared memory is there
-        if (lane < BLOCKS)
-            cluster_store(&pairs[cluster_rank() * WARPS + warp], lane, {s.max, s.sum});
-        cluster_sync();
-    } else {
-        if (lane == 0)
-            pairs[warp] = {s.max, s.sum};
-        __syncthreads();
-    }
-    return pairs_combine<BLOCKS * WARPS>(pairs);
+    tell(pairs, {{s.max, s.sum}});
+    return pairs_combine<SHARERS>(pairs[0]);
 }
 
 __device__ inline float largest(float max, const float (&v)[ITEMS])
@@ -262,8 +185,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 }
 
 #else
-
-constexpr int STEP = THREADS * ITEMS; // places of a row per turn of the loops
 
 // Of the thread's elements of a part; keeps them in `kept` unless it is NULL.
 __device__ inline stats walk(const element *x, const part &part, element *kept)
@@ -315,8 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     else
         s = row_combine(walk(x, part, kept));
     const float scale = 1.0f / s.sum;
-    for (i64 place = part.from + (part.end - part.from - 1) / STEP * STEP; place >= part.from;
-         place -= STEP) {
+    for (i64 place = last_step(part); place >= part.from; place -= STEP) {
         const step step(part, place, threadIdx.x);
         float v[ITEMS];
         if constexpr (VARIANT == 2)
