@@ -28,10 +28,11 @@
 // Integers wrap around.
 //
 // NaN and infinity pass through as op says: a sum of both infinities is NaN, the largest and the
-// smallest element is NaN where there is one. Denormals are kept. x must be aligned to VEC
-// elements.
+// smallest element is NaN where there is one. Denormals are kept, but for blocks' sums in
+// shuffle_atomic: the adder of global atomics takes them for 0. x must be aligned to VEC elements.
 #include "grid.cuh"
 #include "small_floats.cuh"
+#include "vectors.cuh"
 
 #ifndef OP
 #define OP 1 // 1 sum, 2 max, 3 min
@@ -374,98 +375,15 @@ class running {
 
 #endif
 
-// A word of BYTES, by one access.
-template <int BYTES> struct word;
-template <> struct word<2> {
-    typedef u16 type;
-};
-template <> struct word<4> {
-    typedef u32 type;
-};
-template <> struct word<8> {
-    typedef uint2 type;
-};
-template <> struct word<16> {
-    typedef uint4 type;
-};
+constexpr caching CACHING = LOAD == 0 ? READ_ONLY : LOAD == 1 ? STREAMING : EVICT_FIRST;
 
-constexpr int ACCESS = VEC * sizeof(element); // bytes of an access
-constexpr int WORDS = ACCESS < 4 ? 1 : ACCESS / 4;
-
-#if LOAD == 2 && __CUDA_ARCH__ >= 800 && !defined(TUNE_EMULATOR)
-
-// Lines of x are the first to leave L2 and do not enter L1: what others left in L2 stays, and
-// what they wrote need not go to memory now.
-__device__ inline unsigned long long evict_first()
-{
-    unsigned long long policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-__device__ inline u16 fetch(const u16 *from)
-{
-    u16 w;
-    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u16 %0, [%1], %2;"
-        : "=h"(w)
-        : "l"(from), "l"(evict_first()));
-    return w;
-}
-
-__device__ inline u32 fetch(const u32 *from)
-{
-    u32 w;
-    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %0, [%1], %2;"
-        : "=r"(w)
-        : "l"(from), "l"(evict_first()));
-    return w;
-}
-
-__device__ inline uint2 fetch(const uint2 *from)
-{
-    uint2 w;
-    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
-        : "=r"(w.x), "=r"(w.y)
-        : "l"(from), "l"(evict_first()));
-    return w;
-}
-
-__device__ inline uint4 fetch(const uint4 *from)
-{
-    uint4 w;
-    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-        : "l"(from), "l"(evict_first()));
-    return w;
-}
-
+// Elements are taken from memory as bits, the small ones by twos where an access has two.
+#if TUNE_DTYPE_F16 && VEC == 1
+typedef u16 unit;
 #else
-
-template <typename W> __device__ inline W fetch(const W *from)
-{
-    return LOAD == 0 ? __ldg(from) : __ldcs(from);
-}
-
+typedef u32 unit;
 #endif
-
-__device__ inline void spread(u32 (&out)[1], u32 w)
-{
-    out[0] = w;
-}
-
-__device__ inline void spread(u32 (&out)[2], uint2 w)
-{
-    out[0] = w.x;
-    out[1] = w.y;
-}
-
-__device__ inline void spread(u32 (&out)[4], uint4 w)
-{
-    out[0] = w.x;
-    out[1] = w.y;
-    out[2] = w.z;
-    out[3] = w.w;
-}
+constexpr int UNITS = VEC * sizeof(element) / sizeof(unit); // of an access
 
 constexpr int TILE = BLOCK * ITEMS; // elements of a block's step
 
@@ -474,22 +392,21 @@ constexpr int TILE = BLOCK * ITEMS; // elements of a block's step
 template <bool IS_WHOLE>
 __device__ inline void read(partial (&v)[ITEMS], const element *from, int left)
 {
-    typedef word<ACCESS>::type access;
-    u32 raw[ITEMS / VEC][WORDS];
+    vector<unit, UNITS> raw[ITEMS / VEC];
 #pragma unroll
     for (int i = 0; i < ITEMS / VEC; i++) {
         const int index = (i * BLOCK + threadIdx.x) * VEC;
         if (IS_WHOLE || index < left)
-            spread(raw[i], fetch(reinterpret_cast<const access *>(from + index)));
+            load<CACHING>(raw[i], reinterpret_cast<const unit *>(from + index));
         else
 #pragma unroll
-            for (u32 &nothing : raw[i])
-                nothing = NEUTRAL;
+            for (int k = 0; k < UNITS; k++)
+                raw[i].at[k] = (unit)NEUTRAL;
     }
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         const int byte = i % VEC * (int)sizeof(element);
-        v[i] = partial_of(value_of(raw[i / VEC][byte / 4] >> byte % 4 * 8));
+        v[i] = partial_of(value_of(raw[i / VEC].at[byte / 4] >> byte % 4 * 8));
     }
 }
 
@@ -505,9 +422,11 @@ __device__ inline partial walk(const element *x, i64 N, i64 part, i64 longer)
         step = 1;
     }
     u32 rest = NEUTRAL;
-    if (block == 0 && threadIdx.x < N - whole)
-        rest =
-            fetch(reinterpret_cast<const word<sizeof(element)>::type *>(x + whole + threadIdx.x));
+    if (block == 0 && threadIdx.x < N - whole) {
+        vector<element, 1> one;
+        load<CACHING>(one, x + whole + threadIdx.x);
+        rest = one.word;
+    }
     running all;
     for (; tile < end; tile += step) {
         partial v[ITEMS];
