@@ -184,3 +184,9 @@ int gpu_wait(struct gpu *gpu, const char *doing, struct verdict *verdict)
         result = gpu->api.cuCtxSynchronize();
     return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "%s", doing);
 }
+
+unsigned gpu_upload(struct gpu *gpu, uint64_t to, const void *from, size_t bytes)
+{
+    unsigned result = gpu->api.cuMemcpyHtoD(to, from, bytes);
+    return result == ABI_SUCCESS ? gpu->api.cuStreamSynchronize(NULL) : result;
+}

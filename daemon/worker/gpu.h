@@ -39,4 +39,9 @@ bool gpu_is_busy_code(unsigned code);
 /* Waits for the stream and reports what went wrong on it as `doing`'s fault. */
 int gpu_wait(struct gpu *gpu, const char *doing, struct verdict *verdict);
 
+/* From the host, and there when it returns; the driver's code. The driver's own copy from pageable
+ * memory may return before it has ended, and nothing orders that before what the stream does next.
+ */
+unsigned gpu_upload(struct gpu *gpu, uint64_t to, const void *from, size_t bytes);
+
 #endif

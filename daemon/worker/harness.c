@@ -137,7 +137,7 @@ static int launch(struct gpu *gpu, struct CUfunc_st *function, unsigned grid, vo
 static int put_results(struct harness *harness, struct gpu *gpu, const uint64_t *words,
     size_t count, struct verdict *verdict)
 {
-    unsigned result = gpu->api.cuMemcpyHtoD(harness->results, words, count * sizeof(*words));
+    unsigned result = gpu_upload(gpu, harness->results, words, count * sizeof(*words));
     return result == ABI_SUCCESS ? 0 : verdict_cuda(verdict, result, "copying to the device");
 }
 

@@ -91,7 +91,7 @@ bool hooks_fill(const struct hooks *hooks, struct gpu *gpu, const struct buffer 
     int result = hooks->plugin->fill(&hooks->call, buffer->name, data, buffer->bytes, seed);
     unsigned code = ABI_SUCCESS;
     if (result == 0)
-        code = gpu->api.cuMemcpyHtoD(buffer->pointer, data, buffer->bytes);
+        code = gpu_upload(gpu, buffer->pointer, data, buffer->bytes);
     free(data);
     if (result != 0 && result != 1)
         verdict_set(verdict, "invalid", "the plugin's fill hook failed with %d for buffer %s",
@@ -130,8 +130,7 @@ static int put_back(struct gpu *gpu, const struct buffer *buffers, size_t count,
     for (size_t i = 0; i < count; i++) {
         if (buffers[i].bytes == 0)
             continue;
-        unsigned result =
-            gpu->api.cuMemcpyHtoD(buffers[i].pointer, copies[i].data, buffers[i].bytes);
+        unsigned result = gpu_upload(gpu, buffers[i].pointer, copies[i].data, buffers[i].bytes);
         if (result != ABI_SUCCESS)
             return verdict_cuda(verdict, result, "copying %s to the device", buffers[i].name);
     }
