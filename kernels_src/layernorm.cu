@@ -3,13 +3,14 @@
 // row-major; f32, f16 or bf16. Arithmetic is in f32 whatever the type, rounded once when y is
 // written.
 //
-// THREADS threads share a row. Each works out count, mean and sum of squared differences from the
-// mean of what it holds, in two passes over its registers; such triples are then combined pairwise
-// (Chan), so that no large squares cancel: by shuffles within a warp, then through shared memory.
+// THREADS threads share a row. Of what a warp holds in registers it works out the mean and, in a
+// second pass, the sum of squared differences from it; triples of count, mean and that sum are then
+// combined through shared memory by the differences of their means (Chan), so that no large squares
+// cancel. Loops do the same with triples of threads.
 // The VARIANTs are those of rows.cuh: naive, registers, shared, online, split and cluster; a warp's
 // triple is what it tells the others.
 // A thread of VARIANT 1 and 5 may hold the same columns of HELD rows, for which weight and bias are
-// read once.
+// read once; AHEAD of the mean and variance, which would else be a second wait for memory.
 // Every variant is deterministic.
 //
 // All arrays must be aligned to VEC elements; rows need not be (TAIL: see rows.cuh). A row that has
@@ -18,6 +19,9 @@
 
 #ifndef HELD
 #define HELD 1 // rows that a thread holds at once, in VARIANT 1 and 5
+#endif
+#ifndef AHEAD
+#define AHEAD 0 // 1: weight and bias go to shared memory while x is on its way
 #endif
 
 #include "rows.cuh"
@@ -29,6 +33,10 @@ static_assert(
     HELD == 1 || ((VARIANT == 1 || VARIANT == 5) && TAIL == 0 && VEC * sizeof(element) == 16),
     "several rows are held in registers only, and where they are whole accesses of 16 bytes: HELD "
     "is 1 elsewhere");
+static_assert(
+    AHEAD == 0 || ((VARIANT == 1 || VARIANT == 5) && TAIL == 0 && VEC * sizeof(element) == 16),
+    "weight and bias are read ahead only for rows in registers, and where they are whole accesses "
+    "of 16 bytes: AHEAD is no elsewhere");
 
 // Of some elements of a row: how many, their mean, and the sum of squared differences from it.
 struct moments {
@@ -115,64 +123,96 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 #else
 
+__device__ inline float inverse(float count)
+{
+    return count > 0.0f ? __fdividef(1.0f, count) : 0.0f;
+}
+
 __device__ inline moments combine(moments a, moments b)
 {
     const float count = a.count + b.count, delta = b.mean - a.mean;
-    const float share = count > 0.0f ? __fdividef(b.count, count) : 0.0f;
+    const float share = b.count * inverse(count);
     return {
         count, a.mean + delta * share, a.squares + b.squares + (delta * share) * (delta * a.count)};
 }
 
-// Of the thread's elements of a step; v is 0 where there is none.
-__device__ inline moments moments_of(const float (&v)[ITEMS], const step &step)
+// Of the elements that all threads whose lanes differ in the bits below WIDTH have of a step in
+// COUNT rows; each of them gets the same results. count: how many they have of each. v is 0 where
+// there is none.
+template <int WIDTH, int COUNT>
+__device__ inline void moments_of(
+    moments (&s)[COUNT], const float (&v)[COUNT][ITEMS], const step &step, float count)
 {
-    float sum = 0.0f, squares = 0.0f;
-    int count = 0;
+    float mean[COUNT], squares[COUNT];
 #pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        sum += v[i];
-        count += step.has(i / VEC * VEC * THREADS + i % VEC);
+    for (int r = 0; r < COUNT; r++) {
+        mean[r] = squares[r] = 0.0f;
+#pragma unroll
+        for (float e : v[r])
+            mean[r] += e;
     }
-    const float mean = count > 0 ? __fdividef(sum, (float)count) : 0.0f;
+    lanes_sum<WIDTH>(mean);
+    const float part = inverse(count);
+#pragma unroll
+    for (float &m : mean)
+        m *= part;
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)
-        if (step.has(i / VEC * VEC * THREADS + i % VEC))
-            squares += (v[i] - mean) * (v[i] - mean);
-    return {(float)count, mean, squares};
-}
-
-// Of all threads whose lanes differ in the bits below WIDTH; each of them gets the same result.
-template <int WIDTH> __device__ inline moments lanes_combine(moments mine)
-{
+        if (step.has(i / VEC * VEC * THREADS, i % VEC))
 #pragma unroll
-    for (int bit = WIDTH / 2; bit > 0; bit /= 2) {
-        const moments other = {__shfl_xor_sync(0xffffffffu, mine.count, bit),
-            __shfl_xor_sync(0xffffffffu, mine.mean, bit),
-            __shfl_xor_sync(0xffffffffu, mine.squares, bit)};
-        mine = threadIdx.x & bit ? combine(other, mine) : combine(mine, other);
-    }
-    return mine;
-}
-
-// Of COUNT triples that all threads of a warp see; each gets the result.
-template <int COUNT> __device__ inline moments triples_combine(const float4 *triples)
-{
-    moments s = {0.0f, 0.0f, 0.0f};
-    for (int i = threadIdx.x % 32; i < COUNT; i += 32) {
-        const float4 other = triples[i];
-        s = combine(s, {other.x, other.y, other.z});
-    }
-    return lanes_combine<32>(s);
-}
-
-// Each of s[] of all threads that share its row, in all blocks of their cluster; each of them gets
-// the result. All threads of the block must call it, once.
-template <int COUNT> __device__ inline void rows_combine(moments (&s)[COUNT])
-{
-    constexpr int WIDTH = THREADS < 32 ? THREADS : 32;
+            for (int r = 0; r < COUNT; r++)
+                squares[r] += (v[r][i] - mean[r]) * (v[r][i] - mean[r]);
+    lanes_sum<WIDTH>(squares);
 #pragma unroll
-    for (moments &row : s)
-        row = lanes_combine<WIDTH>(row);
+    for (int r = 0; r < COUNT; r++)
+        s[r] = {count, mean[r], squares[r]};
+}
+
+// Each of s[] of all threads whose lanes differ in the bits below WIDTH; each of them gets the same
+// results.
+template <int WIDTH, int COUNT> __device__ inline void lanes_combine(moments (&s)[COUNT])
+{
+    float count[COUNT], mean[COUNT], squares[COUNT];
+#pragma unroll
+    for (int r = 0; r < COUNT; r++) {
+        count[r] = s[r].count;
+        mean[r] = s[r].count * s[r].mean;
+    }
+    lanes_sum<WIDTH>(count);
+    lanes_sum<WIDTH>(mean);
+#pragma unroll
+    for (int r = 0; r < COUNT; r++) {
+        mean[r] *= inverse(count[r]);
+        const float delta = s[r].count > 0.0f ? s[r].mean - mean[r] : 0.0f;
+        squares[r] = s[r].squares + s[r].count * delta * delta;
+    }
+    lanes_sum<WIDTH>(squares);
+#pragma unroll
+    for (int r = 0; r < COUNT; r++)
+        s[r] = {count[r], mean[r], squares[r]};
+}
+
+// Of TRIPLES triples of each of COUNT rows, a power of 2, that all threads of a warp see; each gets
+// the results.
+template <int TRIPLES, int COUNT>
+__device__ inline void triples_combine(
+    moments (&s)[COUNT], const float4 (*__restrict__ triples)[TRIPLES])
+{
+    constexpr int WIDTH = TRIPLES < 32 ? TRIPLES : 32;
+#pragma unroll
+    for (int r = 0; r < COUNT; r++)
+        for (int i = threadIdx.x % WIDTH; i < TRIPLES; i += WIDTH) {
+            const float4 t = triples[r][i];
+            const moments some = {t.x, t.y, t.z};
+            s[r] = i < WIDTH ? some : combine(s[r], some);
+        }
+    lanes_combine<WIDTH>(s);
+}
+
+// Each of s[] of all warps that share its row, in all blocks of their cluster. All threads of the
+// block must call it, once.
+template <int COUNT> __device__ inline void warps_combine(moments (&s)[COUNT])
+{
     if constexpr (THREADS <= 32)
         return;
     __shared__ float4 triples[COUNT][SHARERS];
@@ -181,9 +221,7 @@ template <int COUNT> __device__ inline void rows_combine(moments (&s)[COUNT])
     for (int r = 0; r < COUNT; r++)
         mine[r] = {s[r].count, s[r].mean, s[r].squares, 0.0f};
     tell(triples, mine);
-#pragma unroll
-    for (int r = 0; r < COUNT; r++)
-        s[r] = triples_combine<SHARERS>(triples[r]);
+    triples_combine<SHARERS>(s, triples);
 }
 
 // From x to y, for the thread's elements of a step in COUNT rows. weight and bias: those of its
@@ -196,14 +234,14 @@ __device__ inline void normalise(float (&v)[COUNT][ITEMS], const step &step,
     float factor[COUNT];
 #pragma unroll
     for (int r = 0; r < COUNT; r++)
-        factor[r] = rsqrtf(rows[r].squares / rows[r].count + eps);
+        factor[r] = rsqrtf(__fdividef(rows[r].squares, rows[r].count) + eps);
 #pragma unroll
     for (int i = 0; i < ITEMS; i += VEC) {
         float w[VEC], b[VEC];
         if constexpr (TAIL) {
 #pragma unroll
             for (int j = 0; j < VEC; j++) {
-                const bool has = step.has(i * THREADS + j);
+                const bool has = step.has(i * THREADS, j);
                 w[j] = has ? value_of(weight + i * THREADS + j) : 0.0f;
                 b[j] = has ? value_of(bias + i * THREADS + j) : 0.0f;
             }
@@ -221,6 +259,20 @@ __device__ inline void normalise(float (&v)[COUNT][ITEMS], const step &step,
 
 #if VARIANT == 1 || VARIANT == 5
 
+// Starts the copies of the block's columns of weight and bias; where a row has the block for
+// itself, each thread copies its own. A loop, since the compiler would put straight copies off
+// until x is there.
+__device__ inline void copy_columns(element *weights, element *biases,
+    const element *__restrict__ weight, const element *__restrict__ bias, const part &part)
+{
+    const int length = (int)least(part.end - part.from, STEP);
+#pragma unroll 1
+    for (int at = threadIdx.x * VEC; at < length; at += BLOCK * VEC) {
+        copy_start(weights + at, weight + part.from + at);
+        copy_start(biases + at, bias + part.from + at);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     layernorm(const element *__restrict__ x, // [M][N]
         const element *__restrict__ weight,  // [N]
@@ -234,17 +286,29 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const int thread = threadIdx.x % THREADS;
     const part part = part_of(row, blockIdx.x % SPLIT, N);
     const step first(part, part.from, thread);
+    const i64 column = first.place - part.lead;
+    extern __shared__ uint4 memory[]; // STEP weights and STEP biases, in AHEAD 1
+    element *const weights = reinterpret_cast<element *>(memory), *const biases = weights + STEP;
+    if constexpr (AHEAD)
+        copy_columns(weights, biases, weight, bias, part);
     float v[HELD][ITEMS];
     moments all[HELD];
 #pragma unroll
     for (int r = 0; r < HELD; r++)
         read(v[r], x + first.at + r * N, first.in_row(row + r < M), 0.0f, true);
-#pragma unroll
-    for (int r = 0; r < HELD; r++)
-        all[r] = moments_of(v[r], first.in_row(row + r < M));
-    rows_combine(all);
-    const i64 column = first.place - part.lead;
-    normalise(v, first.in_row(row < M), all, eps, weight + column, bias + column);
+    if constexpr (THREADS <= 32)
+        moments_of<THREADS>(all, v, first, (float)N);
+    else
+        moments_of<32>(all, v, first, (float)first.count<32>());
+    warps_combine(all);
+    if constexpr (AHEAD) {
+        copies_wait();
+        if constexpr (ROWS > 1)
+            __syncthreads(); // a thread's columns were copied by others
+        normalise(v, first, all, eps, weights + thread * VEC, biases + thread * VEC);
+    } else {
+        normalise(v, first, all, eps, weight + column, bias + column);
+    }
 #pragma unroll
     for (int r = 0; r < HELD; r++)
         write(y + first.at + r * N, v[r], first.in_row(row + r < M));
@@ -252,19 +316,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 
 #else
 
-// Of the thread's elements of a part; keeps them in `kept` unless it is NULL.
-__device__ inline moments walk(const element *x, const part &part, element *kept)
+// Of the block's elements of a part; keeps them in `kept` unless it is NULL. All threads of the
+// block must call it, once, and get the result.
+__device__ inline void walk(moments (&s)[1], const element *x, const part &part, element *kept)
 {
-    moments s = {0.0f, 0.0f, 0.0f};
+    s[0] = {0.0f, 0.0f, 0.0f};
     for (i64 place = part.from; place < part.end; place += STEP) {
         const step step(part, place, threadIdx.x);
-        float v[ITEMS];
-        read(v, x + step.at, step, 0.0f, kept != nullptr);
+        float v[1][ITEMS];
+        moments some[1];
+        read(v[0], x + step.at, step, 0.0f, kept != nullptr);
         if (kept)
-            keep(kept + step.place, v, step);
-        s = combine(s, moments_of(v, step));
+            keep(kept + step.place, v[0], step);
+        moments_of<1>(some, v, step, (float)step.count<1>());
+        s[0] = combine(s[0], some[0]);
     }
-    return s;
+    lanes_combine<32>(s);
+    warps_combine(s);
 }
 
 #if VARIANT == 4
@@ -275,8 +343,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         i64 N)
 {
     const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
-    moments s[1] = {walk(x, part, nullptr)};
-    rows_combine(s);
+    moments s[1];
+    walk(s, x, part, nullptr);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = {s[0].count, s[0].mean, s[0].squares, 0.0f};
 }
@@ -295,12 +363,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     element *kept = VARIANT == 2 ? reinterpret_cast<element *>(memory) : nullptr;
     const part part = part_of(blockIdx.x / SPLIT, blockIdx.x % SPLIT, N);
     moments all[1];
-    if constexpr (VARIANT == 4) {
-        all[0] = triples_combine<SPLIT>(parts + (i64)blockIdx.x / SPLIT * SPLIT);
-    } else {
-        all[0] = walk(x, part, kept);
-        rows_combine(all);
-    }
+    if constexpr (VARIANT == 4)
+        triples_combine(all, reinterpret_cast<const float4(*)[SPLIT]>(parts) + blockIdx.x / SPLIT);
+    else
+        walk(all, x, part, kept);
     for (i64 place = last_step(part); place >= part.from; place -= STEP) {
         const step step(part, place, threadIdx.x);
         const i64 column = step.place - part.lead;

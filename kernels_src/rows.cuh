@@ -163,9 +163,30 @@ struct step {
         return TAIL ? place >= begin && place + VEC <= end : place < end;
     }
 
-    __device__ inline bool has(int place) const
+    // Whether element j of that access is one.
+    __device__ inline bool has(int place, int j) const
     {
-        return place < end && (!TAIL || place >= begin);
+        return TAIL ? place + j >= begin && place + j < end : place < end;
+    }
+
+    // How many elements LANES neighbouring threads have, of which this is one.
+    template <int LANES> __device__ inline int count() const
+    {
+        const int before = threadIdx.x % LANES * VEC; // places of the access from the first one's
+        int count = 0;
+#pragma unroll
+        for (int i = 0; i < ITEMS; i += VEC) {
+            count += limited(end + before - i * THREADS, LANES * VEC);
+            if (TAIL)
+                count -= limited(begin + before - i * THREADS, LANES * VEC);
+        }
+        return count;
+    }
+
+  private:
+    static __device__ inline int limited(int count, int most)
+    {
+        return count < 0 ? 0 : count < most ? count : most;
     }
 };
 
@@ -191,7 +212,7 @@ __device__ inline void read(float (&v)[ITEMS], const element *__restrict__ from,
 #pragma unroll
             for (int j = 0; j < VEC; j++)
                 some[j] =
-                    TAIL && step.has(i * THREADS + j) ? value_of(from + i * THREADS + j) : nothing;
+                    TAIL && step.has(i * THREADS, j) ? value_of(from + i * THREADS + j) : nothing;
     }
 }
 
@@ -212,7 +233,7 @@ __device__ inline void write(element *__restrict__ to, const float (&v)[ITEMS], 
         } else if (TAIL) {
 #pragma unroll
             for (int j = 0; j < VEC; j++)
-                if (step.has(i * THREADS + j))
+                if (step.has(i * THREADS, j))
                     store(to + i * THREADS + j, reinterpret_cast<const float(&)[1]>(some[j]));
         }
     }
@@ -236,14 +257,45 @@ __device__ inline void recall(float (&v)[ITEMS], const element *row, const step 
             load(reinterpret_cast<float(&)[VEC]>(v[i]), row + i * THREADS);
 }
 
-// Sum over all threads whose lanes differ in the bits below WIDTH; each of them gets the same
-// result.
-template <int WIDTH> __device__ inline float lanes_sum(float sum)
+// Starts a copy of an access's elements to shared memory, by way of L1, where other blocks find
+// them. From compute capability 8.0 on it runs by itself until copies_wait; before that it is done
+// at once.
+__device__ inline void copy_start(element *to, const element *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+        "l"(from), "n"(sizeof(access_word))
+        : "memory");
+#else
+    *reinterpret_cast<access_word *>(to) = *reinterpret_cast<const access_word *>(from);
+#endif
+}
+
+// Waits until the thread's own copies are done. Other threads see them after a barrier.
+__device__ inline void copies_wait()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Sums over all threads whose lanes differ in the bits below WIDTH; each of them gets the same
+// results.
+template <int WIDTH, int COUNT> __device__ inline void lanes_sum(float (&sums)[COUNT])
 {
 #pragma unroll
     for (int bit = WIDTH / 2; bit > 0; bit /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    return sum;
+#pragma unroll
+        for (float &sum : sums)
+            sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+}
+
+template <int WIDTH> __device__ inline float lanes_sum(float one)
+{
+    float sum[1] = {one};
+    lanes_sum<WIDTH>(sum);
+    return sum[0];
 }
 
 // all[r] = what each warp that has row r of the block, in all blocks of its cluster, knows of it:
