@@ -140,13 +140,17 @@ static int walk_launches(
         count += manifest->buffers[i].zero_before;
     for (size_t i = 0; i < manifest->launch_count; i++) {
         const struct manifest_launch *launch = &manifest->launches[i];
-        double is_wanted, repeat;
-        if (evaluate(estimator, launch->when, 1, &is_wanted, err) ||
-            evaluate(estimator, launch->repeat, 1, &repeat, err))
+        double is_wanted, repeat, turns;
+        if (evaluate(estimator, launch->when, 1, &is_wanted, err))
             return -1;
         if (is_wanted == 0 || launch->is_once)
             continue;
-        count += repeat;
+        if (evaluate(estimator, launch->repeat, 1, &repeat, err) ||
+            evaluate(estimator, launch->turns, 1, &turns, err))
+            return -1;
+        if (turns < 1)
+            continue;
+        count += repeat * turns;
         if (launch->kind != LAUNCH_KERNEL || is_found)
             continue;
         is_found = true;

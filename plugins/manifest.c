@@ -98,9 +98,14 @@ size_t manifest_dtype_bytes_slot(const struct manifest *manifest)
     return manifest_derived_slot(manifest, manifest->derived_count);
 }
 
-size_t manifest_slot_count(const struct manifest *manifest)
+size_t manifest_turn_slot(const struct manifest *manifest)
 {
     return manifest_dtype_bytes_slot(manifest) + 1;
+}
+
+size_t manifest_slot_count(const struct manifest *manifest)
+{
+    return manifest_turn_slot(manifest) + 1;
 }
 
 size_t manifest_last_param(const struct manifest *manifest, const struct expr *expr)
@@ -553,6 +558,7 @@ static void finish_launch(struct manifest_launch *launch)
     }
     expr_destroy(launch->shared_bytes);
     expr_destroy(launch->repeat);
+    expr_destroy(launch->turns);
     for (size_t i = 0; i < launch->arg_count; i++) {
         free(launch->args[i].scalar);
         expr_destroy(launch->args[i].value);

@@ -5,8 +5,8 @@
  * derived values and buffers are C identifiers of at most 64 bytes, begin with a letter, and are
  * distinct from each other (buffers apart), from device attributes and from functions; TUNE_ is
  * reserved. Every expression is one of plugins/expr.h over, in this order of slots:
- * device attributes (plugins/device.h), dims, params, derived values, and `dtype_bytes` (size of
- * the swept dtype) last.
+ * device attributes (plugins/device.h), dims, params, derived values, `dtype_bytes` (size of the
+ * swept dtype), and `turn`, which only a launch with "turns" may read.
  *
  *   "tunerd": 1                       version of this form
  *   "name", "summary"                 name: [a-z][a-z0-9_]{0,63}
@@ -39,9 +39,12 @@
  *         inside the timed span
  *   "launches": [KERNEL | MEMSET | CONSTANT]     at least one kernel
  *         KERNEL: {"entry","when":EXPR,"grid":[E,E,E],"block":[E,E,E],"shared_bytes":E,
- *         "cluster":[E,E,E],"cooperative":bool,"repeat":E,"once":bool,"args":[{"buffer":"A"} |
- *         {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]}; missing entries of grid
- *         and block are 1
+ *         "cluster":[E,E,E],"cooperative":bool,"repeat":E,"turns":E,"once":bool,
+ *         "args":[{"buffer":"A"} | {"scalar":"i64","value":EXPR} | {"scalar":"f32","number":0.5}]};
+ *         missing entries of grid and block are 1; "repeat" makes one launch so many times in a
+ *         row, "turns" (0 to 256) stands for so many launches, one after the other, in whose other
+ *         expressions (but "when") `turn` is 0, 1, 2, ...: the steps of a simulation, the passes
+ *         of a sort
  *         MEMSET: {"memset":"C","byte":0,"when":EXPR,"once":bool}
  *         "once": what is done when an input changes, not at each call: putting a matrix into
  *         another format. It is not timed, stands before all that is not once, and what it leaves
@@ -97,13 +100,14 @@
 #define MANIFEST_MAX_VALUES 64
 #define MANIFEST_MAX_DERIVED 32
 #define MANIFEST_MAX_SLOTS                                                                         \
-    (DEVICE_ATTRIBUTE_COUNT + MANIFEST_MAX_DIMS + MANIFEST_MAX_PARAMS + MANIFEST_MAX_DERIVED + 1)
+    (DEVICE_ATTRIBUTE_COUNT + MANIFEST_MAX_DIMS + MANIFEST_MAX_PARAMS + MANIFEST_MAX_DERIVED + 2)
 #define MANIFEST_MAX_BYTES ((size_t)1 << 20)
 #define MANIFEST_MAX_NAME 64   /* bytes of a name */
 #define MANIFEST_MAX_ENTRY 256 /* bytes of an entry, which may be a name expression */
 #define MANIFEST_MAX_TEXT 4096 /* bytes of a meaning, message, summary or derivation */
 #define MANIFEST_MAX_ITEMS                                                                         \
     256 /* constraints, buffers, launches, args, checks, shapes, defaults: each */
+#define MANIFEST_MAX_TURNS 256 /* launches that one stands for */
 #define MANIFEST_MAX_DIM (INT64_C(1) << 62)
 
 struct manifest_dim {
@@ -173,7 +177,8 @@ struct manifest_launch {
     int memset_byte;
     char *constant; /* its variable */
     char *entry;    /* a name, or a name expression such as k<float,16> */
-    struct expr *when, *grid[3], *block[3], *cluster[3], *shared_bytes, *repeat; /* NULL: default */
+    struct expr *when, *grid[3], *block[3], *cluster[3], *shared_bytes, *repeat,
+        *turns; /* NULL: default */
     bool cooperative;
     bool is_once; /* before the first call with these inputs, outside the timed span */
     size_t arg_count;
@@ -228,11 +233,12 @@ struct manifest *manifest_create(
     const char *text, size_t length, const char *file, struct tune_error *err);
 void manifest_destroy(struct manifest *manifest);
 
-/* Slot numbers: device attributes, dims, params, derived, dtype_bytes. */
+/* Slot numbers: device attributes, dims, params, derived, dtype_bytes, turn. */
 size_t manifest_dim_slot(const struct manifest *manifest, size_t dim);
 size_t manifest_param_slot(const struct manifest *manifest, size_t param);
 size_t manifest_derived_slot(const struct manifest *manifest, size_t derived);
 size_t manifest_dtype_bytes_slot(const struct manifest *manifest);
+size_t manifest_turn_slot(const struct manifest *manifest);
 
 size_t manifest_slot_count(const struct manifest *manifest);
 
@@ -240,7 +246,7 @@ size_t manifest_slot_count(const struct manifest *manifest);
  */
 size_t manifest_last_param(const struct manifest *manifest, const struct expr *expr);
 
-/* Fills slots[] from device, dims and dtype (params and derived stay 0). */
+/* Fills slots[] from device, dims and dtype (params, derived and turn stay 0). */
 void manifest_bind(const struct manifest *manifest, const struct device_info *device,
     const int64_t *dims, const char *dtype, int64_t *slots);
 

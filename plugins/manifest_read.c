@@ -120,6 +120,7 @@ unsigned reader_reads(const struct reader *reader, const struct expr *expr)
 int reader_expr_value(struct reader *reader, const json_t *value, const char *key, unsigned allowed,
     struct expr **out)
 {
+    const struct manifest *manifest = reader->manifest;
     char number[24];
     struct tune_error cause = {0};
     const char *text = json_string_value(value);
@@ -130,7 +131,9 @@ int reader_expr_value(struct reader *reader, const json_t *value, const char *ke
     if (text == NULL)
         return reader_fail(reader, TUNE_EINVAL,
             "field \"%s\" must be an expression (a string) or an integer", key);
-    *out = expr_create(text, reader->names, manifest_slot_count(reader->manifest), &cause);
+    *out = expr_create(text, reader->names,
+        allowed & READS_TURN ? manifest_slot_count(manifest) : manifest_turn_slot(manifest),
+        &cause);
     if (*out == NULL)
         return reader_wrap(reader, &cause);
     unsigned surplus = reader_reads(reader, *out) & ~allowed;
@@ -167,7 +170,7 @@ bool reader_is_identifier(const char *text)
 /* A new name for expressions (and, but for derived values, a macro); it takes slot `slot`. */
 static int read_name(struct reader *reader, const json_t *object, size_t slot, char **out)
 {
-    static const char *const functions[] = {"ceildiv", "min", "max", "pow2", "dtype_bytes"};
+    static const char *const functions[] = {"ceildiv", "min", "max", "pow2", "dtype_bytes", "turn"};
     if (reader_text(reader, object, "name", MANIFEST_MAX_NAME, false, out))
         return -1;
     const char *name = *out;
@@ -392,6 +395,7 @@ static int read_derived(struct reader *reader, const json_t *root)
     for (size_t i = 0; i < count; i++)
         reader->names[manifest_derived_slot(manifest, i)] = "";
     reader->names[manifest_dtype_bytes_slot(manifest)] = "dtype_bytes";
+    reader->names[manifest_turn_slot(manifest)] = "turn";
     for (size_t i = 0; i < count; i++) {
         struct manifest_derived *derived = &manifest->derived[i];
         const json_t *object = json_array_get(array, i);

@@ -10,6 +10,8 @@
 
 /* What an expression reads. dtype_bytes is always allowed and has no bit. */
 enum { READS_DEVICE = 1, READS_DIMS = 2, READS_PARAMS = 4, READS_ANY = 7 };
+/* Allowed beside them where there is a turn; elsewhere the name is unknown. */
+enum { READS_TURN = 8 };
 
 struct reader {
     struct manifest *manifest;

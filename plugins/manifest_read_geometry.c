@@ -311,17 +311,26 @@ static int read_constant(
                      launch->constant);
 }
 
+/* What the geometry and the arguments of a launch may read. */
+static unsigned allowed_in(const struct manifest_launch *launch, unsigned allowed)
+{
+    return launch->turns != NULL ? allowed | READS_TURN : allowed;
+}
+
 static int read_kernel(
     struct reader *reader, const json_t *object, unsigned allowed, struct manifest_launch *launch)
 {
     static const char *const known[] = {"entry", "when", "grid", "block", "shared_bytes", "cluster",
-        "cooperative", "repeat", "once", "args", NULL};
+        "cooperative", "repeat", "turns", "once", "args", NULL};
     struct tune_error cause = {0};
     if (reader_known(reader, object, known) ||
         reader_text(reader, object, "entry", MANIFEST_MAX_ENTRY, false, &launch->entry) ||
         check_entry(reader, launch->entry) ||
         reader_expr(reader, object, "when", allowed, true, &launch->when) ||
-        read_triple(reader, object, "grid", allowed, launch->grid) ||
+        reader_expr(reader, object, "turns", allowed, true, &launch->turns))
+        return -1;
+    allowed = allowed_in(launch, allowed);
+    if (read_triple(reader, object, "grid", allowed, launch->grid) ||
         read_triple(reader, object, "block", allowed, launch->block) ||
         read_triple(reader, object, "cluster", allowed, launch->cluster) ||
         reader_expr(reader, object, "shared_bytes", allowed, true, &launch->shared_bytes) ||
@@ -391,7 +400,7 @@ static int read_launches(struct reader *reader, const json_t *object, const char
                 return -1;
         } else {
             if (read_kernel(reader, item, allowed, launch) ||
-                read_args(reader, item, place, allowed, launch))
+                read_args(reader, item, place, allowed_in(launch, allowed), launch))
                 return -1;
             kernels += !launch->is_once;
             last_kernel = i;

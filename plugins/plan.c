@@ -374,9 +374,28 @@ static int append_step(struct plan *plan, json_t *array, const struct manifest_l
     return append(plan, array, kernel_new(plan, launch));
 }
 
+/* The launches that one with "turns" stands for; any other is one turn. */
+static int append_turns(struct plan *plan, json_t *array, const struct manifest_launch *launch)
+{
+    int64_t turns, *turn = &plan->slots[manifest_turn_slot(plan->manifest)];
+    char what[128];
+    snprintf(what, sizeof what, "launch %.80s: turns", launch->entry ? launch->entry : "");
+    if (evaluate(plan, launch->turns, 1, what, &turns))
+        return -1;
+    if (turns < 0 || turns > MANIFEST_MAX_TURNS)
+        return tune_fail(plan->err, TUNE_EINVAL, "%s is %" PRId64 "; it must be 0 to %d", what,
+            turns, MANIFEST_MAX_TURNS);
+    for (*turn = 0; *turn < turns; (*turn)++) {
+        size_t count_before = json_array_size(array);
+        if (append_step(plan, array, launch) ||
+            (launch->is_once && mark_once(plan, array, count_before)))
+            return -1;
+    }
+    return 0;
+}
+
 static int append_launch(struct plan *plan, json_t *array, const struct manifest_launch *launch)
 {
-    size_t count_before = json_array_size(array);
     int64_t is_wanted;
     char what[128];
     snprintf(what, sizeof what, "launch %.80s: when",
@@ -385,11 +404,7 @@ static int append_launch(struct plan *plan, json_t *array, const struct manifest
                                         : launch->constant);
     if (evaluate(plan, launch->when, 1, what, &is_wanted))
         return -1;
-    if (!is_wanted)
-        return 0;
-    if (append_step(plan, array, launch))
-        return -1;
-    return launch->is_once ? mark_once(plan, array, count_before) : 0;
+    return is_wanted ? append_turns(plan, array, launch) : 0;
 }
 
 static bool has_kernel(const json_t *launches)

@@ -193,12 +193,20 @@ static void every_launch_and_memset_costs_its_start(void **state)
         "{\"entry\": \"no\", \"when\": \"SPAN > 1\", \"grid\": [\"1\"], \"args\": []},"
         "{\"entry\": \"k\", \"grid\": [\"N\"], \"block\": [\"BLOCK\"], \"args\": []},"
         "{\"entry\": \"l\", \"grid\": [\"1\"], \"repeat\": 3, \"args\": []}], \"flops\": \"N\"");
+    struct manifest *turns = kernel_with(
+        "\"launches\": [{\"entry\": \"no\", \"turns\": 0, \"grid\": [\"1\"], \"args\": []},"
+        "{\"entry\": \"k\", \"turns\": 2, \"grid\": [\"N - turn\"], \"block\": [\"BLOCK\"],"
+        "\"repeat\": 3, \"args\": []}], \"flops\": \"N\"");
     struct estimate one = estimate_on(&device, plain, 500, 256, 1, 0);
     struct estimate five = estimate_on(&device, many, 500, 256, 1, 0);
     assert_true(is_near(five.launch_ns, 5 * one.launch_ns));
     assert_int_equal(five.blocks, 500); /* of k: the first kernel whose `when` holds */
+    struct estimate six = estimate_on(&device, turns, 500, 256, 1, 0);
+    assert_true(is_near(six.launch_ns, 6 * one.launch_ns));
+    assert_int_equal(six.blocks, 500); /* of its first turn */
     manifest_destroy(plain);
     manifest_destroy(many);
+    manifest_destroy(turns);
 }
 
 static void registers_come_from_the_compile_and_else_from_the_manifest(void **state)

@@ -276,7 +276,8 @@ static void slots_hold_device_dims_and_element_size(void **state)
     assert_int_equal(slots[manifest_param_slot(manifest, 0)], 0);
     assert_int_equal(slots[manifest_derived_slot(manifest, 1)], 0);
     assert_int_equal(slots[manifest_dtype_bytes_slot(manifest)], 2);
-    assert_int_equal(manifest_slot_count(manifest), DEVICE_ATTRIBUTE_COUNT + 3 + 5 + 2 + 1);
+    assert_int_equal(slots[manifest_turn_slot(manifest)], 0);
+    assert_int_equal(manifest_slot_count(manifest), DEVICE_ATTRIBUTE_COUNT + 3 + 5 + 2 + 2);
     manifest_destroy(manifest);
 }
 

@@ -111,6 +111,67 @@ static void what_is_done_once_comes_before_the_clearing_of_each_call(void **stat
     manifest_destroy(manifest);
 }
 
+/* [[entry, grid x, shared bytes, repeat, last argument], ...] */
+static json_t *turns_of(json_t *launches)
+{
+    json_t *turns = json_array(), *launch;
+    size_t i;
+    assert_non_null(launches);
+    json_array_foreach (launches, i, launch) {
+        const json_t *args = json_object_get(launch, "args");
+        const json_t *last = json_array_get(args, json_array_size(args) - 1);
+        json_t *value = json_object_get(last, "value");
+        json_array_append_new(
+            turns, json_pack("[O,O,O,O,O]", json_object_get(launch, "entry"),
+                       json_array_get(json_object_get(launch, "grid"), 0),
+                       json_object_get(launch, "shared_bytes"), json_object_get(launch, "repeat"),
+                       value ? value : json_object_get(last, "name")));
+    }
+    json_decref(launches);
+    return turns;
+}
+
+static void a_launch_with_turns_is_as_many_launches_that_know_their_number(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("turns");
+    struct device_info device = device_of("sm_90");
+    int64_t three[] = {10, 3}, none[] = {10, 7}, block = 64;
+    json_t *launches = plan_launches(manifest, &device, three, "f32", &block, NULL);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(json_is_true(json_object_get(json_array_get(launches, i), "once")), i < 2);
+    assert_json_equal(turns_of(launches),
+        parse_json("[[\"prepare\",1,0,1,\"y\"],[\"prepare\",1,0,1,\"y\"],[\"step\",1,0,1,3],"
+                   "[\"step\",2,16,2,2],[\"step\",3,32,1,1],[\"last\",1,0,1,\"y\"]]"));
+    assert_json_equal(turns_of(plan_launches(manifest, &device, none, "f32", &block, NULL)),
+        parse_json("[[\"prepare\",1,0,1,\"y\"],[\"prepare\",1,0,1,\"y\"],[\"last\",1,0,1,\"y\"]]"));
+    assert_json_equal(plan_entries(manifest, false), parse_json("[\"prepare\",\"step\",\"last\"]"));
+    json_t *reference = plan_reference(manifest, &device, three, "f32", NULL);
+    assert_json_equal(turns_of(json_incref(json_object_get(reference, "launches"))),
+        parse_json("[[\"reference\",1,0,1,0],[\"reference\",1,0,1,1],[\"reference\",1,0,1,2]]"));
+    json_decref(reference);
+    manifest_destroy(manifest);
+}
+
+static void so_many_turns_are_refused(void **state)
+{
+    (void)state;
+    struct manifest *manifest = load_valid("turns");
+    struct device_info device = device_of("sm_90");
+    struct tune_error err = {0};
+    int64_t most[] = {10, 256}, more[] = {10, 257}, negative[] = {10, 8}, block = 64;
+    json_t *launches = plan_launches(manifest, &device, most, "f32", &block, &err);
+    assert_int_equal(json_array_size(launches), 2 + 256 + 1);
+    json_decref(launches);
+    assert_null(plan_launches(manifest, &device, more, "f32", &block, &err));
+    assert_int_equal(err.code, TUNE_EINVAL);
+    assert_string_equal(err.text, "launch step: turns is 257; it must be 0 to 256");
+    err = (struct tune_error){0};
+    assert_null(plan_launches(manifest, &device, negative, "f32", &block, &err));
+    assert_string_equal(err.text, "launch step: turns is -1; it must be 0 to 256");
+    manifest_destroy(manifest);
+}
+
 static void buffers_have_their_bytes_roles_and_fills(void **state)
 {
     (void)state;
@@ -477,6 +538,8 @@ int main(void)
         cmocka_unit_test(cluster_repeat_memset_and_real_scalars_have_their_form),
         cmocka_unit_test(constants_are_set_where_they_stand_and_when_there_is_something_to_copy),
         cmocka_unit_test(what_is_done_once_comes_before_the_clearing_of_each_call),
+        cmocka_unit_test(a_launch_with_turns_is_as_many_launches_that_know_their_number),
+        cmocka_unit_test(so_many_turns_are_refused),
         cmocka_unit_test(buffers_have_their_bytes_roles_and_fills),
         cmocka_unit_test(a_fill_below_is_a_number_that_the_dtype_holds),
         cmocka_unit_test(a_choice_reaches_the_source_of_kernel_and_reference),
