@@ -33,7 +33,14 @@
  *         {"f32":"f32","f16":"f32"}; count: elements, 0 for "not needed";
  *         fill: "uniform" (-1,1), mean 0 | "small_int" -8..7 | "index" 0,1,2,... | "zero" |
  * {"value":3} |
- *         {"below":EXPR}, random integers 0..EXPR-1, all of which the dtype must hold exactly;
+ *         {"below":EXPR}, random integers 0..EXPR-1, all of which the dtype must hold exactly |
+ *         "sorted", ascending random numbers, in floats of [-1,1) | of a sparse matrix, which all
+ *         buffers of a set share: "csr_offsets" (i32 or i64, ROWS + 1 of them: where each row
+ *         begins), "csr_columns" (i32, NONZEROS: of each row, ascending), "csr_longest_row" (i64,
+ *         1: the first of the rows with the most entries). The dims ROWS, COLUMNS (or as many as
+ *         ROWS), NONZEROS, SPREAD, LONGEST, BANDWIDTH and SKEW describe the matrix
+ *         (plugins/sparse.h); the first and NONZEROS must be there. It is the sweep's input, or
+ *         made from its description;
  *         role: in | out | inout | scratch; counts of "in", "out", "inout" and "below" use dims
  *         only (and dtype_bytes); "zero_before": true for a memset to 0 before the launches,
  *         inside the timed span
@@ -148,7 +155,18 @@ struct manifest_requirement {
 };
 
 enum buffer_role { BUFFER_IN, BUFFER_OUT, BUFFER_INOUT, BUFFER_SCRATCH };
-enum buffer_fill { FILL_UNIFORM, FILL_SMALL_INT, FILL_INDEX, FILL_ZERO, FILL_VALUE, FILL_BELOW };
+enum buffer_fill {
+    FILL_UNIFORM,
+    FILL_SMALL_INT,
+    FILL_INDEX,
+    FILL_ZERO,
+    FILL_SORTED,
+    FILL_CSR_OFFSETS,
+    FILL_CSR_COLUMNS,
+    FILL_CSR_LONGEST_ROW,
+    FILL_VALUE,
+    FILL_BELOW
+};
 
 struct manifest_buffer {
     char *name;

@@ -2,6 +2,7 @@
 #include "manifest_read.h"
 
 #include "client/proto.h"
+#include "plugins/sparse_shape.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -52,26 +53,51 @@ static int read_fill_object(
                : 0;
 }
 
+/* The parts of a matrix: what stands in a buffer, and whether it is as wide as that needs. */
+static int check_csr(struct reader *reader, const char *word, const struct manifest_buffer *buffer)
+{
+    const struct manifest *manifest = reader->manifest;
+    if (buffer->role != BUFFER_IN && buffer->role != BUFFER_INOUT)
+        return reader_fail(reader, TUNE_EINVAL, "\"fill\": only an input can be %s", word);
+    if (!sparse_shape_is_one(manifest))
+        return reader_fail(reader, TUNE_EINVAL,
+            "\"fill\" is %s, but the dims describe no matrix: ROWS and NONZEROS are missing", word);
+    for (size_t i = 0; i < manifest->dtype_count; i++) {
+        const char *dtype = manifest_buffer_dtype(manifest, buffer, manifest->dtypes[i]);
+        bool is_narrow = strcmp(dtype, "i32") == 0, is_wide = strcmp(dtype, "i64") == 0;
+        if ((buffer->fill == FILL_CSR_COLUMNS && !is_narrow) ||
+            (buffer->fill == FILL_CSR_LONGEST_ROW && !is_wide) || (!is_narrow && !is_wide))
+            return reader_fail(reader, TUNE_EINVAL, "\"fill\" %s needs the dtype %s, not %s", word,
+                buffer->fill == FILL_CSR_COLUMNS       ? "i32"
+                : buffer->fill == FILL_CSR_LONGEST_ROW ? "i64"
+                                                       : "i32 or i64",
+                dtype);
+    }
+    return 0;
+}
+
 static int read_fill(
     struct reader *reader, const json_t *object, unsigned allowed, struct manifest_buffer *buffer)
 {
-    static const char *const words[] = {"uniform", "small_int", "index", "zero", NULL};
+    static const char *const words[] = {"uniform", "small_int", "index", "zero", "sorted",
+        "csr_offsets", "csr_columns", "csr_longest_row", NULL};
     const json_t *fill = json_object_get(object, "fill");
     buffer->fill = FILL_ZERO;
     if (fill == NULL)
         return buffer->role == BUFFER_IN || buffer->role == BUFFER_INOUT
                    ? reader_fail(reader, TUNE_EINVAL,
-                         "field \"fill\" is missing: uniform, small_int, index, zero, "
-                         "{\"value\": x} or {\"below\": n}")
+                         "field \"fill\" is missing: uniform, small_int, index, zero, sorted, "
+                         "{\"value\": x}, {\"below\": n} or a part of a sparse matrix")
                    : 0;
     if (json_is_object(fill))
         return read_fill_object(reader, fill, allowed, buffer);
     int word = json_is_string(fill) ? find_word(words, json_string_value(fill)) : -1;
     if (word < 0)
         return reader_fail(reader, TUNE_EINVAL,
-            "\"fill\" must be uniform, small_int, index, zero, {\"value\": x} or {\"below\": n}");
+            "\"fill\" must be uniform, small_int, index, zero, sorted, csr_offsets, csr_columns, "
+            "csr_longest_row, {\"value\": x} or {\"below\": n}");
     buffer->fill = (enum buffer_fill)word;
-    return 0;
+    return buffer->fill < FILL_CSR_OFFSETS ? 0 : check_csr(reader, words[word], buffer);
 }
 
 static int read_buffer_name(struct reader *reader, const json_t *object, size_t index)

@@ -2,6 +2,8 @@
  * check then becomes JSON in one function each. */
 #include "plan.h"
 
+#include "sparse_shape.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -484,10 +486,32 @@ static int fill_value(struct plan *plan, const struct manifest_buffer *buffer, d
     return 0;
 }
 
+static bool is_of_matrix(enum buffer_fill fill)
+{
+    return fill == FILL_CSR_OFFSETS || fill == FILL_CSR_COLUMNS || fill == FILL_CSR_LONGEST_ROW;
+}
+
+/* "matrix": what whoever fills the buffer must know. */
+static int add_matrix(
+    struct plan *plan, const struct manifest_buffer *buffer, int64_t count, json_t *json)
+{
+    struct sparse_description description;
+    sparse_shape_describe(plan->manifest, plan->dims, &description);
+    int64_t wanted = buffer->fill == FILL_CSR_OFFSETS   ? description.dims[SPARSE_ROWS] + 1
+                     : buffer->fill == FILL_CSR_COLUMNS ? description.dims[SPARSE_NONZEROS]
+                                                        : 1;
+    if (count != wanted)
+        return tune_fail(plan->err, TUNE_EINVAL,
+            "buffer %s has %" PRId64 " elements; of this matrix there are %" PRId64, buffer->name,
+            count, wanted);
+    return json_object_set_new(json, "matrix", sparse_description_to_json(&description));
+}
+
 static json_t *buffer_new(struct plan *plan, const struct manifest_buffer *buffer, int64_t *total)
 {
     static const char *const roles[] = {"in", "out", "inout", "scratch"};
-    static const char *const fills[] = {"uniform", "small_int", "index", "zero", "value", "below"};
+    static const char *const fills[] = {"uniform", "small_int", "index", "zero", "sorted",
+        "csr_offsets", "csr_columns", "csr_longest_row", "value", "below"};
     const char *dtype = dtype_stored(manifest_buffer_dtype(plan->manifest, buffer, plan->dtype));
     int64_t count, bytes;
     double value;
@@ -499,10 +523,14 @@ static json_t *buffer_new(struct plan *plan, const struct manifest_buffer *buffe
             buffer->name, count);
         return NULL;
     }
-    return packed(plan,
+    json_t *json = packed(plan,
         json_pack("{s:s, s:s, s:I, s:I, s:s, s:b, s:s, s:f}", "name", buffer->name, "dtype", dtype,
             "bytes", (json_int_t)bytes, "count", (json_int_t)count, "role", roles[buffer->role],
             "zero_before", buffer->zero_before, "fill", fills[buffer->fill], "fill_value", value));
+    if (json == NULL || !is_of_matrix(buffer->fill) || add_matrix(plan, buffer, count, json) == 0)
+        return json;
+    json_decref(json);
+    return NULL;
 }
 
 static json_t *buffers_new(struct plan *plan, size_t first, size_t count, bool with_scratch)

@@ -23,7 +23,8 @@ json_t *plan_launches(const struct manifest *manifest, const struct device_info 
     const int64_t *dims, const char *dtype, const int64_t *values, struct tune_error *err);
 
 /* [{"name","dtype","bytes","count","role","zero_before","fill","fill_value"}]; "fill_value" is what
- * a fill "value" puts everywhere, or what a "below" stays below; buffers of count 0 have bytes 0.
+ * a fill "value" puts everywhere, or what a "below" stays below; buffers of count 0 have bytes 0;
+ * one that is filled from a sparse matrix has "matrix":{"ROWS",...}, its description.
  * With values NULL only those that do not depend on params (in, out, inout). */
 json_t *plan_buffers(const struct manifest *manifest, const struct device_info *device,
     const int64_t *dims, const char *dtype, const int64_t *values, struct tune_error *err);

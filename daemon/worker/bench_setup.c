@@ -4,6 +4,7 @@
 #include "client/proto.h"
 #include "daemon/clock.h"
 #include "hooks.h"
+#include "inputs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,8 +126,8 @@ static int read_checks(struct session *session, const json_t *json, struct verdi
 
 /* --- inputs and reference --------------------------------------------------------------------- */
 
-static int fill_buffers(
-    struct bench *bench, const struct hooks *hooks, uint64_t seed, struct verdict *verdict)
+static int fill_buffers(struct bench *bench, const struct hooks *hooks, struct inputs *inputs,
+    uint64_t seed, struct verdict *verdict)
 {
     struct session *session = &bench->session;
     for (size_t i = 0; i < session->buffers.count; i++) {
@@ -134,13 +135,26 @@ static int fill_buffers(
         bool is_input = buffer->role == KIND_IN || buffer->role == KIND_INOUT;
         if (i >= session->own_count || !is_input) /* zeros: the reference may add to them */
             buffer->fill = HARNESS_FILL_ZERO;
-        else if (hooks_fill(hooks, &bench->gpu, buffer, seed, verdict))
+        else if (hooks_fill(hooks, &bench->gpu, buffer, seed, verdict) ||
+                 (!verdict->outcome && inputs_fill(inputs, &bench->gpu, buffer, seed, i, verdict)))
             continue;
         if (verdict->outcome ||
             harness_fill_buffer(&bench->harness, &bench->gpu, buffer, seed, i, verdict) < 0)
             return -1;
     }
     return bench_wait(bench, WATCHDOG_STEP_MS, "filling the inputs", verdict);
+}
+
+/* The host's copies are of no use once they are on the device. */
+static int fill_inputs(struct bench *bench, const struct hooks *hooks, const json_t *request,
+    uint64_t seed, struct verdict *verdict)
+{
+    struct inputs inputs;
+    if (inputs_init(&inputs, request, verdict) < 0)
+        return -1;
+    int result = fill_buffers(bench, hooks, &inputs, seed, verdict);
+    inputs_finish(&inputs);
+    return result;
 }
 
 static int keep_masters(struct bench *bench, struct verdict *verdict)
@@ -239,7 +253,7 @@ static int set_up(struct bench *bench, const json_t *request, struct verdict *ve
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "allocating the buffers");
     int result = place_session(session, &bench->gpu, verdict);
     watchdog_disarm(&bench->watchdog);
-    if (result < 0 || fill_buffers(bench, &hooks, (uint64_t)seed, verdict) < 0 ||
+    if (result < 0 || fill_inputs(bench, &hooks, request, (uint64_t)seed, verdict) < 0 ||
         keep_masters(bench, verdict) < 0)
         goto failed;
     if (hooks_has_reference(&hooks))

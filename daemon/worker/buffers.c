@@ -1,6 +1,7 @@
 #include "buffers.h"
 #include "client/proto.h"
 #include "harness.h"
+#include "plugins/sparse_shape.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ static int read_buffer(const json_t *json, struct buffer *buffer, struct tune_er
     if (bytes != count * harness_dtype_bytes(buffer->dtype) || bytes > (int64_t)1 << 50)
         return tune_fail(err, TUNE_EINVAL, "buffer %.40s: %lld elements are not %lld bytes", name,
             (long long)count, (long long)bytes);
+    sparse_description_from_json(json_object_get(json, "matrix"), &buffer->matrix);
     buffer->count = (uint64_t)count;
     buffer->bytes = (uint64_t)bytes;
     buffer->name = strdup(name);

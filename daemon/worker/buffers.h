@@ -7,6 +7,7 @@
 #define TUNE_WORKER_BUFFERS_H
 
 #include "gpu.h"
+#include "plugins/sparse.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@ struct buffer {
     int dtype; /* harness.h */
     int fill;
     double fill_value;
+    struct sparse_description matrix; /* that it is filled from */
     enum buffer_kind role;
     uint64_t count, bytes;
     uint64_t pointer; /* on the device; 0 when bytes is 0 */

@@ -16,8 +16,8 @@ static const struct {
 } dtypes[] = {{"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"tf32", 4}, {"i64", 8}, {"i32", 4},
     {"i16", 2}, {"i8", 1}, {"u64", 8}, {"u32", 4}, {"u16", 2}, {"u8", 1}};
 
-static const char *const fills[] = {
-    "uniform", "small_int", "index", "zero", "value", "below", "special"};
+static const char *const fills[] = {"uniform", "small_int", "index", "zero", "value", "below",
+    "special", "sorted", "csr_offsets", "csr_columns", "csr_longest_row"};
 
 int harness_dtype(const char *word, int *dtype)
 {

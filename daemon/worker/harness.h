@@ -31,6 +31,9 @@ struct comparison {
 #define HARNESS_WORST 1e300
 #define HARNESS_FILL_ZERO 3
 
+/* Fills that harness.cu has not (inputs.h), after those that it has. */
+enum { INPUT_SORTED = 7, INPUT_CSR_OFFSETS, INPUT_CSR_COLUMNS, INPUT_CSR_LONGEST_ROW };
+
 int harness_load(
     struct harness *harness, struct gpu *gpu, const char *image_base64, struct verdict *verdict);
 void harness_unload(struct harness *harness, struct gpu *gpu);

@@ -10,6 +10,7 @@
 #include "gpu.h"
 #include "harness.h"
 #include "hooks.h"
+#include "inputs.h"
 #include "launch.h"
 #include "pipe.h"
 #include "watchdog.h"
@@ -36,6 +37,7 @@ struct trace {
     struct trace_api api;
     struct harness harness;
     struct hooks hooks;
+    struct inputs inputs;
     struct buffer_list buffers;
     struct program program;
     double end_ms;  /* when the deadline is */
@@ -94,7 +96,9 @@ static int fill(struct trace *trace, uint64_t seed, struct verdict *verdict)
         const struct buffer *buffer = &trace->buffers.items[i];
         if (buffer->bytes == 0 || (buffer->role != KIND_IN && buffer->role != KIND_INOUT))
             continue;
-        if (hooks_fill(&trace->hooks, &trace->gpu, buffer, seed, verdict))
+        if (hooks_fill(&trace->hooks, &trace->gpu, buffer, seed, verdict) ||
+            (!verdict->outcome &&
+                inputs_fill(&trace->inputs, &trace->gpu, buffer, seed, i, verdict)))
             continue;
         if (verdict->outcome)
             return -1;
@@ -243,6 +247,7 @@ static int prepare(struct trace *trace, const json_t *request, const json_t *har
     if (harness_load(&trace->harness, &trace->gpu,
             json_string_value(json_object_get(harness, "image")), &verdict) < 0 ||
         hooks_load(&trace->hooks, request, &verdict) < 0 ||
+        inputs_init(&trace->inputs, request, &verdict) < 0 ||
         allocate(trace, json_object_get(request, "buffers"), &verdict) < 0 ||
         fill(trace, (uint64_t)seed, &verdict) < 0 ||
         program_load(&trace->program, &trace->gpu,
