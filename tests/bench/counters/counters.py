@@ -74,7 +74,7 @@ def ncu(metrics, *command):
         launch = launches.setdefault(int(row[0]), {"kernel": row[4]})
         value = row[14].replace(",", "")
         launch[row[12]] = float(value) if re.fullmatch(r"-?[0-9.]+(e[+-]?\d+)?", value) else None
-    if run.returncode != 0 or not launches:
+    if run.returncode != 0 or "returned an error code" in run.stdout or not launches:
         said = [line for line in run.stdout.splitlines() if not line.startswith('"')]
         raise SystemExit("ncu ended with %d, %d launches counted:\n%s" % (
             run.returncode, len(launches), "\n".join(said[-40:])))
