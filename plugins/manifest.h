@@ -37,10 +37,10 @@
  *         "sorted", ascending random numbers, in floats of [-1,1) | of a sparse matrix, which all
  *         buffers of a set share: "csr_offsets" (i32 or i64, ROWS + 1 of them: where each row
  *         begins), "csr_columns" (i32, NONZEROS: of each row, ascending), "csr_longest_row" (i64,
- *         1: the first of the rows with the most entries). The dims ROWS, COLUMNS (or as many as
- *         ROWS), NONZEROS, SPREAD, LONGEST, BANDWIDTH and SKEW describe the matrix
- *         (plugins/sparse.h); the first and NONZEROS must be there. It is the sweep's input, or
- *         made from its description;
+ *         1: the first of the rows with the most entries). The dims ROWS, COLUMNS, NONZEROS,
+ *         SPREAD, LONGEST, BANDWIDTH and SKEW describe the matrix (plugins/sparse.h); ROWS and
+ *         NONZEROS must be there, and without COLUMNS it is a graph, whose edges stand both ways.
+ *         It is the sweep's input, or made from its description;
  *         role: in | out | inout | scratch; counts of "in", "out", "inout" and "below" use dims
  *         only (and dtype_bytes); "zero_before": true for a memset to 0 before the launches,
  *         inside the timed span

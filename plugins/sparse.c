@@ -179,8 +179,7 @@ void sparse_shuffle(int64_t *values, int64_t count, struct sparse_random *random
 
 /* --- description ------------------------------------------------------------------------------ */
 
-/* The nearest by ratio; below `exact` the nearest integer. */
-static int64_t round_to_series(double value, double exact)
+int64_t sparse_round(double value, double exact)
 {
     static const int series[] = {10, 12, 15, 18, 22, 27, 33, 39, 47, 56, 68, 82, 100};
     double power = 1;
@@ -197,7 +196,7 @@ static int64_t round_to_series(double value, double exact)
 
 static int64_t spread_of(double sum_of_squares, int64_t groups, int64_t nonzeros)
 {
-    return round_to_series(100 * sqrt(sum_of_squares * (double)groups) / (double)nonzeros, 0);
+    return sparse_round(100 * sqrt(sum_of_squares * (double)groups) / (double)nonzeros, 0);
 }
 
 /* Sums over the rows of a matrix whose offsets are 4 or 8 bytes wide. */
@@ -278,7 +277,7 @@ int sparse_describe_csr(int64_t rows, int64_t columns, const void *offsets, int 
             [SPARSE_NONZEROS] = nonzeros,
             [SPARSE_SPREAD] = spread_of(sums.squares, rows, nonzeros),
             [SPARSE_LONGEST] = sums.longest,
-            [SPARSE_BANDWIDTH] = round_to_series(1 + 2 * sums.distances / (double)nonzeros, 10),
+            [SPARSE_BANDWIDTH] = sparse_round(1 + 2 * sums.distances / (double)nonzeros, 10),
             [SPARSE_SKEW] = spread_of(column_squares, columns, nonzeros),
         }};
     return 0;
@@ -298,6 +297,9 @@ int sparse_compare(const struct sparse_description *asked, const struct sparse_d
         if (asked->dims[i] != 0 && asked->dims[i] != found->dims[i])
             return tune_fail(err, TUNE_EINVAL, "its %s is %" PRId64 ", that of the shape %" PRId64,
                 sparse_dim_names[i], found->dims[i], asked->dims[i]);
+    if (asked->dims[SPARSE_COLUMNS] == 0 && found->dims[SPARSE_COLUMNS] != found->dims[SPARSE_ROWS])
+        return tune_fail(err, TUNE_EINVAL, "it is no graph: %" PRId64 " rows, %" PRId64 " columns",
+            found->dims[SPARSE_ROWS], found->dims[SPARSE_COLUMNS]);
     return 0;
 }
 

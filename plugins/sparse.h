@@ -53,8 +53,8 @@ int sparse_make(const char *input, struct sparse_matrix *matrix, struct tune_err
 bool sparse_is_file(const char *input);
 
 /* A matrix with that description: lengths of rows by a power law that is cut off at LONGEST,
- * columns in a band of that width, as many of them popular as SKEW says. ROWS and NONZEROS must be
- * said. */
+ * columns in a band of that width, as many of them popular as SKEW says. Where COLUMNS is not said
+ * it is a graph: square, and each edge stands both ways. ROWS and NONZEROS must be said. */
 int sparse_from_description(const struct sparse_description *description, uint64_t seed,
     struct sparse_matrix *matrix, struct tune_error *err);
 
@@ -67,9 +67,12 @@ int sparse_describe_csr(int64_t rows, int64_t columns, const void *offsets, int 
     const int32_t *columns_of, struct sparse_description *description, struct tune_error *err);
 
 /* Whether the dims that `asked` says are those of `found`; a sentence about the first that is not.
- */
+ * Without COLUMNS `found` must be square. */
 int sparse_compare(const struct sparse_description *asked, const struct sparse_description *found,
     struct tune_error *err);
+
+/* Whether each entry also stands with row and column exchanged, as often. */
+bool sparse_is_symmetric(const struct sparse_matrix *matrix);
 
 /* The first row that has the most entries. */
 int64_t sparse_longest_row(const struct sparse_matrix *matrix);

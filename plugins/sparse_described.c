@@ -211,21 +211,21 @@ static int64_t step_within(int64_t block)
     }
 }
 
+/* Columns at random differ by chance, the more the fewer entries they have. */
 static void choose(struct maker *maker, int64_t skew)
 {
     const struct sparse_matrix *matrix = maker->matrix;
     double mean = (double)matrix->nonzeros / (double)matrix->columns;
-    double wanted = (double)skew * (double)skew / 1e4, chance = 1 + 1 / mean;
+    double wanted = (double)skew * (double)skew / 1e4;
+    int64_t chance = sparse_round(100 * sqrt(1 + 1 / mean), 0);
     maker->choice = CHOICE_RANDOM;
-    if (skew == 0)
-        return;
-    if (wanted > 1.1 * chance) {
+    if (skew > chance) {
         bool is_everywhere = maker->window > matrix->columns / 10 * 9;
         maker->choice = CHOICE_POPULAR;
         maker->block = is_everywhere ? matrix->columns : maker->window / 8 + 1;
         maker->step = step_within(maker->block);
         maker->inverse = 1 / fit_crowding(wanted - 1 / mean, (double)maker->block);
-    } else if (wanted < 1 + 0.5 / mean) {
+    } else if (skew > 0 && skew < chance) {
         maker->choice = CHOICE_DIAGONALS;
     }
 }
@@ -294,7 +294,10 @@ static int draw_columns(struct maker *maker, int64_t longest, int64_t skew, stru
         return tune_fail(err, TUNE_ENOMEM, "no memory for a row of %" PRId64 " entries", longest);
     if (maker->choice == CHOICE_DIAGONALS) {
         maker->window = maker->window < longest ? longest : maker->window;
-        sparse_sample(&maker->random, 0, maker->window, longest, maker->diagonals, maker->room);
+        for (int64_t i = 0; i < longest; i++) { /* each in its part of the window */
+            int64_t from = maker->window * i / longest, to = maker->window * (i + 1) / longest;
+            maker->diagonals[i] = (int32_t)(from + sparse_below(&maker->random, to - from));
+        }
     }
     for (int64_t row = 0; row < maker->matrix->rows; row++)
         draw_row(maker, row);
@@ -376,7 +379,9 @@ int sparse_from_description(const struct sparse_description *description, uint64
     int result = sparse_begin(matrix, dims[SPARSE_ROWS], columns, err);
     if (result == 0)
         result = make_lengths(&maker, description, longest, err);
-    if (result == 0)
+    if (result == 0 && dims[SPARSE_COLUMNS] == 0)
+        result = sparse_join(matrix, dims[SPARSE_BANDWIDTH], &maker.random, err);
+    else if (result == 0)
         result = draw_columns(&maker, longest, dims[SPARSE_SKEW], err);
     free(maker.room);
     free(maker.diagonals);

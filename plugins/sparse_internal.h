@@ -1,5 +1,5 @@
 /* What the files of sparse.h share: sparse.c describes, sparse_named.c makes what an input's text
- * names, sparse_described.c makes from a description. */
+ * names, sparse_described.c makes from a description, sparse_graph.c joins a graph's vertices. */
 #ifndef TUNE_SPARSE_INTERNAL_H
 #define TUNE_SPARSE_INTERNAL_H
 
@@ -34,6 +34,9 @@ static inline double sparse_share(struct sparse_random *random)
     return (double)(sparse_next(random) >> 11) * 0x1p-53;
 }
 
+/* To the series of sparse.h, the nearest by ratio; below `exact`, at most 10, to an integer. */
+int64_t sparse_round(double value, double exact);
+
 /* Room for `rows` rows; offsets are 0. */
 int sparse_begin(
     struct sparse_matrix *matrix, int64_t rows, int64_t columns, struct tune_error *err);
@@ -52,6 +55,10 @@ void sparse_sort_row(int32_t *columns, int64_t count, int32_t *room);
  * more than the window has, each about as often. */
 void sparse_sample(struct sparse_random *random, int64_t first, int64_t window, int64_t count,
     int32_t *columns, int32_t *room);
+
+/* Fills rows of known lengths, so that each edge stands both ways. */
+int sparse_join(struct sparse_matrix *matrix, int64_t bandwidth, struct sparse_random *random,
+    struct tune_error *err);
 
 /* Where a window of that width lies around row's place on the diagonal. */
 int64_t sparse_window_start(const struct sparse_matrix *matrix, int64_t row, int64_t window);

@@ -20,8 +20,6 @@ void sparse_shape_describe(
         size_t dim = find_size(manifest, (enum sparse_dim)i);
         description->dims[i] = dim == SIZE_MAX ? 0 : dims[dim];
     }
-    if (description->dims[SPARSE_COLUMNS] == 0)
-        description->dims[SPARSE_COLUMNS] = description->dims[SPARSE_ROWS];
 }
 
 json_t *sparse_description_to_json(const struct sparse_description *description)

@@ -7,7 +7,7 @@
 
 /* Whether the manifest's dims describe a matrix: it has ROWS and NONZEROS, as sizes. */
 bool sparse_shape_is_one(const struct manifest *manifest);
-/* What a shape says of its matrix; without a dim COLUMNS the matrix is square. */
+/* What a shape says of its matrix; without a dim COLUMNS it is a graph. */
 void sparse_shape_describe(
     const struct manifest *manifest, const int64_t *dims, struct sparse_description *description);
 

@@ -106,8 +106,11 @@ static int check_named(
     const struct inputs *inputs, const struct sparse_description *asked, struct tune_error *err)
 {
     struct tune_error cause = {.code = TUNE_OK};
-    if (sparse_compare(asked, &inputs->description, &cause) == 0)
-        return 0;
+    if (sparse_compare(asked, &inputs->description, &cause) == 0) {
+        if (asked->dims[SPARSE_COLUMNS] > 0 || sparse_is_symmetric(&inputs->matrix))
+            return 0;
+        tune_fail(&cause, TUNE_EINVAL, "it has edges one way only");
+    }
     return tune_fail(
         err, TUNE_EINVAL, "the input %.100s is not of this shape: %s", inputs->named, cause.text);
 }
