@@ -75,6 +75,13 @@ def all_of(*checks):
     return alike
 
 
+def both(first, second):
+    def alike(ours, functions, tensors):
+        first(ours, functions, tensors)
+        second(ours, functions, tensors)
+    return alike
+
+
 def walk(n):
     """How far two sums of n numbers in [-1, 1) may differ by the order of additions alone."""
     return 1e-5 * n ** 0.5
@@ -168,6 +175,47 @@ def histograms():
                           {"cub": vendor.prepare("histogram_" + d, [t["x"], t["theirs"]], [n, b])},
                           [at_least("cub", 1.3)],
                           same("counts", lambda f, t: through("cub", "theirs")(f, t)))
+
+
+def keys(n):
+    """u32 of any bits."""
+    return random("i32", n).view(torch.uint32)
+
+
+def numbers(n):
+    return torch.arange(n, device="cuda", dtype=torch.int32).view(torch.uint32)
+
+
+def ascending(n):
+    """u32 in order; PyTorch sorts none, so they are sorted as i64."""
+    values = torch.randint(0, 2**32, (n,), device="cuda", dtype=torch.int64)
+    return values.sort().values.to(torch.int32).view(torch.uint32)
+
+
+def sorts():
+    n = 1 << 26
+    yield Row("merge", {"A": n, "B": n}, "u32", 16 * n,
+              lambda: {"a": ascending(n), "b": ascending(n), "out": empty("u32", 2 * n), "theirs": empty("u32", 2 * n)},
+              lambda vendor, t: {"cub": vendor.prepare("merge_u32", [t["a"], t["b"], t["theirs"]], [n, n])},
+              [at_least("cub", 0.95)], same("out", through("cub", "theirs")))
+    for with_values in (False, True):
+        for power in (20, 24, 28):
+            yield sort(1 << power, with_values)
+
+
+def sort(n, with_values):
+    """CUB sorts pairs into tensors of its own; values are numbers, so that they show an order that is not stable."""
+    count = n if with_values else 0
+    op, theirs = ("sort_pairs_u32", ["keys", "values", "theirs", "their_values"]) if with_values else (
+        "sort_keys_u32", ["keys", "theirs"])
+    return Row("radix_sort", {"N": n, "VALUES": "pairs" if with_values else "keys", "KEYS": "random"}, "u32",
+               8 * (n + count),
+               lambda: {"keys": keys(n), "values": numbers(count), "out_keys": empty("u32", n),
+                        "out_values": empty("u32", count), "theirs": empty("u32", n),
+                        "their_values": empty("u32", count)},
+               lambda vendor, t: {"cub": vendor.prepare(op, [t[name] for name in theirs], [n])},
+               [at_least("cub", 0.8)],
+               both(same("out_keys", through("cub", "theirs")), same("out_values", through("cub", "their_values"))))
 
 
 def convolutions():
@@ -302,5 +350,5 @@ def grey_of(rgb):
 
 
 def all_rows():
-    for family in (transposes, reduces, scans, histograms, convolutions, stencils, norms, elementwise):
+    for family in (transposes, reduces, scans, histograms, sorts, convolutions, stencils, norms, elementwise):
         yield from family()

@@ -16,7 +16,8 @@ from daemon import Daemon  # noqa: E402
 SHAPES = {
     "transpose": ("f32", "M=8192,N=8192"), "reduce": ("f32", "N=268435456"), "scan": ("f32", "N=268435456"),
     "segmented_scan": ("f32", "N=268435456"), "compact": ("f32", "N=268435456"),
-    "histogram": ("u8", "N=1073741824,BINS=256"), "conv1d": ("f32", "N=67108864,K=9"),
+    "histogram": ("u8", "N=1073741824,BINS=256"), "merge": ("u32", "A=67108864,B=67108864"),
+    "radix_sort": ("u32", "N=268435456"), "conv1d": ("f32", "N=67108864,K=9"),
     "conv2d": ("f32", "H=4096,W=4096,K=17"), "conv_separable": ("f32", "H=4096,W=4096,K=17"),
     "conv_channels": ("f32", "C_IN=256,C_OUT=256,H=56,W=56,K=3"), "stencil2d": ("f32", "H=8192,W=8192,STEPS=4"),
     "stencil3d": ("f32", "D=512,H=512,W=512,POINTS=7,STEPS=1"), "softmax": ("f32", "M=16384,N=4096"),

@@ -117,6 +117,22 @@ int select(const call &c)
         at<i64>(c, 2), c.n[0], is_positive(), c.stream);
 }
 
+int merge(const call &c)
+{
+    return cub::DeviceMerge::MergeKeys(c.scratch, *c.scratch_bytes, at<unsigned>(c, 0), (int)c.n[0],
+        at<unsigned>(c, 1), (int)c.n[1], at<unsigned>(c, 2), cuda::std::less<>(), c.stream);
+}
+
+int radix_sort(const call &c)
+{
+    if (!strcmp(c.op, "sort_pairs_u32"))
+        return cub::DeviceRadixSort::SortPairs(c.scratch, *c.scratch_bytes, at<unsigned>(c, 0),
+            at<unsigned>(c, 2), at<unsigned>(c, 1), at<unsigned>(c, 3), (int)c.n[0], 0, 32,
+            c.stream);
+    return cub::DeviceRadixSort::SortKeys(c.scratch, *c.scratch_bytes, at<unsigned>(c, 0),
+        at<unsigned>(c, 1), (int)c.n[0], 0, 32, c.stream);
+}
+
 } // namespace
 
 // 0, or the library's error; -1 for an operation that is not here.
@@ -134,5 +150,9 @@ extern "C" int vendor_call(const char *op, void **arrays, const long long *sizes
         return histogram(c);
     if (!strcmp(op, "select_f32"))
         return select(c);
+    if (!strcmp(c.op, "merge_u32"))
+        return merge(c);
+    if (!strncmp(c.op, "sort_", 5))
+        return radix_sort(c);
     return -1;
 }
