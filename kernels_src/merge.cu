@@ -34,7 +34,19 @@
 #define MIN_BLOCKS 2 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
-#include "keys.cuh"
+#include "scan.cuh"
+
+#if TUNE_DTYPE_F32
+typedef float key_type;
+#elif TUNE_DTYPE_I32
+typedef int key_type;
+#else
+typedef u32 key_type;
+#endif
+
+template <> struct vector_of<u32> {
+    typedef uint4 type;
+};
 
 static_assert(VARIANT != 0 || (BLOCK == 256 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
