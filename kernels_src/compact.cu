@@ -30,32 +30,15 @@
 #ifndef VARIANT
 #define VARIANT 3 // 0 to 5, as above
 #endif
-#ifndef BLOCK
-#define BLOCK 256 // threads per block, power of 2
-#endif
-#ifndef ITEMS
-#define ITEMS 16 // elements per thread
-#endif
 #ifndef SCATTER
 #define SCATTER 1 // 0 direct, 1 staged
 #endif
-#ifndef LOOK
-#define LOOK 1 // counts that a lane asks for at once when it looks back
-#endif
-#ifndef REST
-#define REST 0 // nanoseconds between two looks for a count that is missing
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
-#endif
 
 #include "grid.cuh"
-#include "scan.cuh"
+#include "scan_tiles.cuh"
 
 static_assert(VARIANT != 0 || (BLOCK == 256 && SCATTER == 0 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
-static_assert(
-    (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
 static_assert(
     VARIANT == 3 || VARIANT == 5 || (LOOK == 1 && REST == 0), "only look-back has LOOK and REST");
 static_assert(VARIANT == 1 || SCATTER == 1 || VARIANT == 0 || BLOCK * ITEMS <= 8192,
@@ -64,13 +47,9 @@ static_assert((VARIANT != 3 && VARIANT != 5) || BLOCK * ITEMS >= 2048,
     "a tile that looks back has 2048 elements at least, or the chain would be too long");
 static_assert(VARIANT != 5 || (SCATTER == 1 && MIN_BLOCKS * BLOCK >= 512),
     "blocks that stay are enough to fill a multiprocessor, and a tile waits in shared memory");
-static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
-    "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + (VARIANT == 5 ? 28 : 20)) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + 20) "
     "is at most 65536, in persistent with 28 for 20");
-
-constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
 
 // Not of 0, which stands beyond the end of x in the last tile.
 __device__ inline bool is_kept(element x)
@@ -80,84 +59,52 @@ __device__ inline bool is_kept(element x)
 
 #if TUNE_REFERENCE
 
-#include "scan_reference.cuh"
+struct state {
+    i64 count = 0; // that are kept
 
-struct kept {
-    i64 count = 0;
-
-    __device__ kept after(const kept &earlier) const
+    __device__ state after(const state &earlier) const
     {
-        kept both;
+        state both;
         both.count = earlier.count + count;
         return both;
     }
 };
 
-__device__ inline kept kept_of(element x)
+#include "scan_reference.cuh"
+
+__device__ inline state state_of(element x)
 {
-    kept own;
+    state own;
     own.count = is_kept(x);
     return own;
 }
 
 extern "C" __global__ void reference_strips(const element *__restrict__ x, // [N]
-    kept *__restrict__ strips,                                             // [ceildiv(N, SPAN)]
+    state *__restrict__ strips,                                            // [ceildiv(N, SPAN)]
     i64 N)
 {
-    strip_states(strips, N, [&](i64 i) { return kept_of(x[i]); });
-}
-
-extern "C" __global__ void reference_groups(const kept *__restrict__ strips, // [strip_count]
-    kept *__restrict__ groups, // [ceildiv(strip_count, SPAN)]
-    i64 strip_count)
-{
-    group_states(strips, groups, strip_count);
-}
-
-extern "C" __global__ void reference_top(kept *groups, i64 group_count, i64 *count)
-{
-    *count = states_before(groups, 0, group_count, kept()).count;
-}
-
-extern "C" __global__ void reference_strips_before(kept *__restrict__ strips, // [strip_count]
-    const kept *__restrict__ groups, i64 strip_count)
-{
-    strips_before(strips, groups, strip_count);
+    strip_states(strips, N, [&](i64 i) { return state_of(x[i]); });
 }
 
 extern "C" __global__ void reference_move(const element *__restrict__ x, // [N]
-    const kept *__restrict__ strips,
+    const state *__restrict__ strips,
     element *__restrict__ out, // [N], zero before
+    i64 *__restrict__ count,   // [1]
     i64 N)
 {
     walk_strip(
-        strips, N, [&](i64 i) { return kept_of(x[i]); },
-        [&](i64 i, const kept &before, const kept &own) {
+        strips, N, [&](i64 i) { return state_of(x[i]); },
+        [&](i64 i, const state &before, const state &own) {
             if (own.count)
                 out[before.count] = x[i];
+            if (i == N - 1)
+                *count = before.count + own.count;
         });
 }
 
 #else
 
 #if VARIANT == 0
-
-// How many of the block's elements before the thread's own are kept.
-__device__ inline int kept_before(int own, int &total)
-{
-    __shared__ int at[BLOCK];
-    const int t = threadIdx.x;
-    at[t] = own;
-    __syncthreads();
-    for (int offset = 1; offset < BLOCK; offset *= 2) {
-        const int other = t >= offset ? at[t - offset] : 0;
-        __syncthreads();
-        at[t] += other;
-        __syncthreads();
-    }
-    total = at[BLOCK - 1];
-    return t > 0 ? at[t - 1] : 0;
-}
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     count_tiles(const element *__restrict__ x, // [N]
@@ -166,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 {
     const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
     int total;
-    kept_before(i < N && is_kept(x[i]), total);
+    threads_before((int)(i < N && is_kept(x[i])), total);
     if (threadIdx.x == 0)
         counts[blockIdx.x] = total;
 }
@@ -180,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) move_tiles(const element *__
     const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
     const bool own = i < N && is_kept(x[i]);
     int total;
-    const i64 to = counts[blockIdx.x] + kept_before(own, total);
+    const i64 to = counts[blockIdx.x] + threads_before((int)own, total);
     if (own)
         out[to] = x[i];
     if (i == N - 1)
@@ -196,7 +143,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         i64 *__restrict__ counts,              // [gridDim.x]
         i64 N)
 {
-    __shared__ int of_warp[WARPS];
     const i64 first = (i64)blockIdx.x * TILE;
     element v[ITEMS];
     read_tile<STRIPED, BLOCK>(v, x + first, N - first, (element *)nullptr);
@@ -204,13 +150,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)
         sum += is_kept(v[i]);
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
-        of_warp[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x >= 32)
-        return;
-    sum = warp_sum(threadIdx.x < WARPS ? of_warp[threadIdx.x] : 0);
+    sum = block_sum(sum);
     if (threadIdx.x == 0)
         counts[blockIdx.x] = sum;
 }
@@ -252,18 +192,15 @@ __device__ inline void scan_block(
     const element (&v)[ITEMS], int (&place)[layout::ROWS], int &whole, F tell)
 {
     __shared__ int of_warp[WARPS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int total = scan_warp(v, place);
-    if (lane == 0)
-        of_warp[warp] = total;
+    if (threadIdx.x % 32 == 0)
+        of_warp[threadIdx.x / 32] = total;
     tell();
     __syncthreads();
-    const int sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
-    whole = __shfl_sync(ALL, sum, 31);
-    const int start = __shfl_sync(ALL, sum, warp > 0 ? warp - 1 : 0);
+    const int start = warps_before(of_warp, whole);
 #pragma unroll
     for (int &at : place)
-        at += warp > 0 ? start : 0;
+        at += start;
 }
 
 // The thread's kept elements to their places.
@@ -290,31 +227,7 @@ __device__ inline void leave(element *__restrict__ to, const element *stage, int
             to[i] = stage[i];
 }
 
-// Before a look-back: by one thread, as early as can be, for others wait for it.
-__device__ inline void publish_own(u64 *__restrict__ words, i64 tile, int whole)
-{
-    publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, (i64)whole));
-}
-
-// How many are kept in the tiles before this one, which has `whole` and has published them; by the
-// first warp.
-__device__ inline i64 tiles_before(u64 *__restrict__ words, i64 tile, int whole)
-{
-    const i64 before = look_back<LOOK, REST, i64>(words, tile);
-    if (threadIdx.x == 0 && tile > 0)
-        publish(words + tile, word_of(WHOLE_SUM, before + whole));
-    return before;
-}
-
 #if VARIANT == 5
-
-// The thread's elements of a whole tile, on their way to its own places in shared memory.
-__device__ inline void fetch_tile(element *ahead, const element *__restrict__ x)
-{
-#pragma unroll
-    for (int i = 0; i < ITEMS; i += 4)
-        copy4_ahead(ahead + i * BLOCK + threadIdx.x * 4, x + layout::offset(i));
-}
 
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     move_tiles(const element *__restrict__ x, // [N]
@@ -329,8 +242,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     element *ahead = reinterpret_cast<element *>(shared), *stage = ahead + TILE;
     i64 tile = take_tile(words), last = -1;
     int last_whole = 0;
-    if ((tile + 1) * TILE <= N)
-        fetch_tile(ahead, x + tile * TILE);
+    fetch_tile(ahead, x, N, tile);
     for (;;) {
         const i64 first = tile * TILE;
         element v[ITEMS];
@@ -339,27 +251,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
         if (first < N) {
             if (threadIdx.x == 0)
                 next = (i64)atomicAdd(words, 1ull); // needed no earlier than at the barrier
-            if (first + TILE <= N) {
-                wait_ahead();
-#pragma unroll
-                for (int i = 0; i < ITEMS; i += 4)
-                    load4(v + i, ahead + i * BLOCK + threadIdx.x * 4);
-            } else {
-                read_tile<STRIPED, BLOCK>(v, x + first, N - first, ahead);
-            }
+            read_fetched(v, ahead, x, N, tile);
             scan_block(v, place, whole, [&] {
                 if (threadIdx.x == 0)
                     taken = next;
             });
             if (threadIdx.x == 0)
-                publish_own(words + 1, tile, whole);
+                publish_own(words + 1, tile, (i64)whole, tile == 0);
             next = taken;
-            if ((next + 1) * TILE <= N)
-                fetch_tile(ahead, x + next * TILE);
+            fetch_tile(ahead, x, N, next);
         }
         if (last >= 0) {
             if (threadIdx.x < 32) {
-                const i64 before = tiles_before(words + 1, last, last_whole);
+                const i64 before = tiles_before(words + 1, last, (i64)last_whole, last == 0);
                 if (threadIdx.x == 0) {
                     last_start = before;
                     if ((last + 1) * TILE >= N)
@@ -400,28 +304,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     element v[ITEMS];
     int place[layout::ROWS], whole;
     read_tile<STRIPED, BLOCK>(v, x + first, N - first, stage);
-    // Each thread's share of the counts before the tile's own.
-    const auto add_up = [&] {
-        i64 sum = 0;
-        for (i64 i = threadIdx.x; i < tile; i += BLOCK)
-            sum += counts[i];
-        sum = warp_sum(sum);
-        if (lane == 0)
-            earlier[warp] = sum;
-    };
     scan_block(v, place, whole, [&] {
         if constexpr (VARIANT == 2)
-            add_up();
+            share_earlier(earlier, counts, tile);
     });
     if (VARIANT == 3 && threadIdx.x == 0)
-        publish_own(words + 1, tile, whole);
+        publish_own(words + 1, tile, (i64)whole, tile == 0);
     if (VARIANT == 4 && threadIdx.x == 0)
         counts[tile] = whole;
     if constexpr (SCATTER == 1)
         put(stage, v, place);
 #if VARIANT == 4
     grid_sync();
-    add_up();
+    share_earlier(earlier, counts, tile);
     __syncthreads();
 #endif
     if (warp == 0) {
@@ -429,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
         if constexpr (VARIANT == 1)
             before = counts[tile];
         else if constexpr (VARIANT == 3)
-            before = tiles_before(words + 1, tile, whole);
+            before = tiles_before(words + 1, tile, (i64)whole, tile == 0);
         else
             before = warp_sum(lane < WARPS ? earlier[lane] : 0);
         if (lane == 0)

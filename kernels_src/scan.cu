@@ -28,34 +28,17 @@
 #ifndef VARIANT
 #define VARIANT 5 // 0 to 6, as above
 #endif
-#ifndef BLOCK
-#define BLOCK 256 // threads per block, power of 2
-#endif
-#ifndef ITEMS
-#define ITEMS 16 // elements per thread
-#endif
 #ifndef LOAD
 #define LOAD 2 // 0 blocked, 1 transposed, 2 striped
-#endif
-#ifndef LOOK
-#define LOOK 1 // sums that a lane asks for at once when it looks back
-#endif
-#ifndef REST
-#define REST 0 // nanoseconds between two looks for a sum that is missing
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 #ifndef MODE
 #define MODE 1 // 1 exclusive, 2 inclusive
 #endif
 
-#include "scan.cuh"
+#include "scan_tiles.cuh"
 
 static_assert(VARIANT != 0 || (BLOCK == 256 && LOAD == 0 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
-static_assert(
-    (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
 static_assert(VARIANT == 0 || VARIANT > 2 || (LOAD != 2 && MIN_BLOCKS == 1),
     "a block scan in shared memory wants each thread's elements side by side, and its lesson needs "
     "no MIN_BLOCKS");
@@ -70,85 +53,52 @@ static_assert(VARIANT != 6 || MIN_BLOCKS * BLOCK >= 512,
     "blocks that stay are enough to fill a multiprocessor: MIN_BLOCKS * BLOCK is at least 512");
 static_assert(VARIANT < 5 || BLOCK * ITEMS >= 2048,
     "a tile that looks back has 2048 elements at least, or the chain would be too long");
-static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
-    "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + (VARIANT == 6 ? 24 : 16)) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + 16) "
     "is at most 65536, in persistent with 24 for 16");
 
-constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
-
 #if TUNE_REFERENCE
 
-#include "scan_reference.cuh"
-
-#if TUNE_DTYPE_I32
-typedef i64 exact; // wraps at 2^64, so its lower half is right
-#else
-typedef double exact;
-#endif
-
-struct sums {
+struct state {
     exact value = 0;
     double squares = 0;
 
-    __device__ sums after(const sums &earlier) const
+    __device__ state after(const state &earlier) const
     {
-        sums both;
+        state both;
         both.value = earlier.value + value;
         both.squares = earlier.squares + squares;
         return both;
     }
 };
 
-__device__ inline sums sums_of(element x)
+#include "scan_reference.cuh"
+
+__device__ inline state state_of(element x)
 {
-    sums own;
+    state own;
     own.value = x;
     own.squares = (double)x * x;
     return own;
 }
 
 extern "C" __global__ void reference_strips(const element *__restrict__ x, // [N]
-    sums *__restrict__ strips,                                             // [ceildiv(N, SPAN)]
+    state *__restrict__ strips,                                            // [ceildiv(N, SPAN)]
     i64 N)
 {
-    strip_states(strips, N, [&](i64 i) { return sums_of(x[i]); });
+    strip_states(strips, N, [&](i64 i) { return state_of(x[i]); });
 }
 
-extern "C" __global__ void reference_groups(const sums *__restrict__ strips, // [strip_count]
-    sums *__restrict__ groups, // [ceildiv(strip_count, SPAN)]
-    i64 strip_count)
-{
-    group_states(strips, groups, strip_count);
-}
-
-extern "C" __global__ void reference_top(sums *groups, i64 group_count)
-{
-    states_before(groups, 0, group_count, sums());
-}
-
-extern "C" __global__ void reference_strips_before(sums *__restrict__ strips, // [strip_count]
-    const sums *__restrict__ groups, i64 strip_count)
-{
-    strips_before(strips, groups, strip_count);
-}
-
-// value in f64, or an i32 in an f64; scale is what an element's error is measured by: sqrt of the
-// sum of squares, times sqrt of the additions in a row.
+// value in f64, or an i32 in an f64; scale is what an element's error is measured by.
 extern "C" __global__ void reference_values(const element *__restrict__ x, // [N]
-    const sums *__restrict__ strips, double *__restrict__ value, double *__restrict__ scale, i64 N)
+    const state *__restrict__ strips, double *__restrict__ value, double *__restrict__ scale, i64 N)
 {
     walk_strip(
-        strips, N, [&](i64 i) { return sums_of(x[i]); },
-        [&](i64 i, const sums &before, const sums &own) {
-            const sums at = MODE == 1 ? before : own.after(before);
-#if TUNE_DTYPE_I32
-            value[i] = (int)(u32)(u64)at.value;
-#else
-            value[i] = at.value;
-#endif
-            scale[i] = sqrt(at.squares) * sqrt(64.0 + (double)i / 512.0);
+        strips, N, [&](i64 i) { return state_of(x[i]); },
+        [&](i64 i, const state &before, const state &own) {
+            const state at = MODE == 1 ? before : own.after(before);
+            value[i] = value_of(at.value);
+            scale[i] = scale_of(at.squares, i);
         });
 }
 
@@ -156,30 +106,13 @@ extern "C" __global__ void reference_values(const element *__restrict__ x, // [N
 
 #if VARIANT == 0
 
-// The block's elements, each with those before it added; exclusive of the own one.
-__device__ inline element block_scan(element own, element &total)
-{
-    __shared__ element at[BLOCK];
-    const int t = threadIdx.x;
-    at[t] = own;
-    __syncthreads();
-    for (int offset = 1; offset < BLOCK; offset *= 2) {
-        const element other = t >= offset ? at[t - offset] : 0;
-        __syncthreads();
-        at[t] = add(other, at[t]);
-        __syncthreads();
-    }
-    total = at[BLOCK - 1];
-    return t > 0 ? at[t - 1] : 0;
-}
-
 extern "C" __global__ void __launch_bounds__(BLOCK) tile_sums(const element *__restrict__ x, // [N]
     element *__restrict__ sums, // [gridDim.x]
     i64 N)
 {
     const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
     element total;
-    block_scan(i < N ? x[i] : 0, total);
+    threads_before(i < N ? x[i] : element(0), total);
     if (threadIdx.x == 0)
         sums[blockIdx.x] = total;
 }
@@ -192,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) scan_tiles(const element *__
     const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
     const element own = i < N ? x[i] : 0;
     element total;
-    const element before = add(sums[blockIdx.x], block_scan(own, total));
+    const element before = add(sums[blockIdx.x], threads_before(own, total));
     if (i < N)
         out[i] = MODE == 1 ? before : add(before, own);
 }
@@ -204,20 +137,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK) tile_sums(const element *__r
     element *__restrict__ sums, // [gridDim.x]
     i64 N)
 {
-    __shared__ element at[32];
     const i64 first = (i64)blockIdx.x * TILE;
     element v[ITEMS], sum = 0;
-    read_tile<STRIPED, BLOCK>(v, x + first, N - first, at);
+    read_tile<STRIPED, BLOCK>(v, x + first, N - first, (element *)nullptr);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)
         sum = add(sum, v[i]);
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
-        at[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x >= 32)
-        return;
-    sum = warp_sum(threadIdx.x < WARPS ? at[threadIdx.x] : 0);
+    sum = block_sum(sum);
     if (threadIdx.x == 0)
         sums[blockIdx.x] = sum;
 }
@@ -244,34 +170,25 @@ __device__ inline void begin_row(element (&v)[ITEMS], int row, element start)
 
 #if VARIANT <= 2
 
-// The sum of `own` over all threads before this one.
-__device__ inline element threads_before(element own)
+// The sum of `own` over all threads before this one, by a tree.
+__device__ inline element threads_before_by_tree(element own)
 {
     __shared__ element at[BLOCK];
     const int t = threadIdx.x;
     at[t] = own;
     __syncthreads();
-    if constexpr (VARIANT == 1) {
-        for (int offset = 1; offset < BLOCK; offset *= 2) {
-            const element other = t >= offset ? at[t - offset] : 0;
-            __syncthreads();
-            at[t] = add(other, at[t]);
-            __syncthreads();
-        }
-    } else {
-        // Up: the last of each 2, 4, 8 ... gets their sum. Down: the one in the middle of the next.
-        for (int offset = 1; offset < BLOCK; offset *= 2) {
-            const int i = (t + 1) * 2 * offset - 1;
-            if (i < BLOCK)
-                at[i] = add(at[i - offset], at[i]);
-            __syncthreads();
-        }
-        for (int offset = BLOCK / 4; offset > 0; offset /= 2) {
-            const int i = (t + 1) * 2 * offset - 1;
-            if (i + offset < BLOCK)
-                at[i + offset] = add(at[i], at[i + offset]);
-            __syncthreads();
-        }
+    // Up: the last of each 2, 4, 8 ... gets their sum. Down: the one in the middle of the next.
+    for (int offset = 1; offset < BLOCK; offset *= 2) {
+        const int i = (t + 1) * 2 * offset - 1;
+        if (i < BLOCK)
+            at[i] = add(at[i - offset], at[i]);
+        __syncthreads();
+    }
+    for (int offset = BLOCK / 4; offset > 0; offset /= 2) {
+        const int i = (t + 1) * 2 * offset - 1;
+        if (i + offset < BLOCK)
+            at[i + offset] = add(at[i], at[i + offset]);
+        __syncthreads();
     }
     return t > 0 ? at[t - 1] : 0;
 }
@@ -281,7 +198,13 @@ __device__ inline void scan_block(
     element (&v)[ITEMS], const element *__restrict__ sums, const u64 *, i64 tile)
 {
     add_up(v, 0);
-    begin_row(v, 0, add(sums[tile], threads_before(v[ITEMS - 1])));
+    const element tiles = sums[tile]; // on its way while the block scans
+    element threads, total;
+    if constexpr (VARIANT == 1)
+        threads = threads_before(v[ITEMS - 1], total);
+    else
+        threads = threads_before_by_tree(v[ITEMS - 1]);
+    begin_row(v, 0, add(tiles, threads));
 }
 
 #else
@@ -300,25 +223,9 @@ __device__ inline element scan_warp(element (&v)[ITEMS])
     return total;
 }
 
-// Before a look-back: by one thread, as early as can be, for others wait for it.
-__device__ inline void publish_own(u64 *__restrict__ words, i64 tile, element whole)
-{
-    publish(words + tile, word_of(tile == 0 ? WHOLE_SUM : OWN_SUM, whole));
-}
-
-// The sum of all tiles before this one, whose sum is `whole` and has been published; by the first
-// warp.
-__device__ inline element look_back_from(u64 *__restrict__ words, i64 tile, element whole)
-{
-    const element before = look_back<LOOK, REST, element>(words, tile);
-    if (threadIdx.x == 0 && tile > 0)
-        publish(words + tile, word_of(WHOLE_SUM, add(before, whole)));
-    return before;
-}
-
-// The sum of all tiles before this one, for the first warp, of a tile whose own sum is `whole`;
-// `earlier` is the lane's share of it where the block has added it up.
-__device__ inline element tiles_before(const element *__restrict__ sums, u64 *__restrict__ words,
+// What stands before this tile, for the first warp, of a tile whose own sum is `whole`; `earlier`
+// is the lane's share of it where the block has added it up.
+__device__ inline element start_of_tile(const element *__restrict__ sums, u64 *__restrict__ words,
     i64 tile, element whole, element earlier)
 {
     if constexpr (VARIANT == 3)
@@ -326,8 +233,8 @@ __device__ inline element tiles_before(const element *__restrict__ sums, u64 *__
     if constexpr (VARIANT == 4)
         return warp_sum(earlier);
     if (threadIdx.x == 0)
-        publish_own(words, tile, whole);
-    return look_back_from(words, tile, whole);
+        publish_own(words, tile, whole, tile == 0);
+    return tiles_before(words, tile, whole, tile == 0);
 }
 
 __device__ inline void scan_block(
@@ -338,18 +245,12 @@ __device__ inline void scan_block(
     const element total = scan_warp(v);
     if (lane == 0)
         of_warp[warp] = total;
-    if constexpr (VARIANT == 4) {
-        element sum = 0;
-        for (i64 i = threadIdx.x; i < tile; i += BLOCK)
-            sum = add(sum, sums[i]);
-        sum = warp_sum(sum);
-        if (lane == 0)
-            earlier[warp] = sum;
-    }
+    if constexpr (VARIANT == 4)
+        share_earlier(earlier, sums, tile);
     __syncthreads();
     if (warp == 0) {
         const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
-        const element before = tiles_before(sums, words, tile, __shfl_sync(ALL, sum, 31),
+        const element before = start_of_tile(sums, words, tile, __shfl_sync(ALL, sum, 31),
             VARIANT == 4 && lane < WARPS ? earlier[lane] : 0);
         const element start = add(before, lane_before(sum));
         if (lane < WARPS)
@@ -366,14 +267,6 @@ __device__ inline void scan_block(
 
 #if VARIANT == 6
 
-// The thread's elements of a whole tile, on their way to its own places in shared memory.
-__device__ inline void fetch_tile(element *stage, const element *__restrict__ x)
-{
-#pragma unroll
-    for (int i = 0; i < ITEMS; i += 4)
-        copy4_ahead(stage + i * BLOCK + threadIdx.x * 4, x + layout::offset(i));
-}
-
 // The thread's elements of tile k, added up within its warp, to its own places in shared memory,
 // and those of tile k - 1, which are there, from it to `out` with `start` added. has_next and
 // has_last: are there such tiles; `left` elements of the latter.
@@ -382,7 +275,7 @@ __device__ inline void exchange(element *waiting, const element (&v)[ITEMS], boo
 {
 #pragma unroll
     for (int i = 0; i < ITEMS; i += 4) {
-        element *const own = waiting + i * BLOCK + threadIdx.x * 4, four[4];
+        element *const own = own_four(waiting, i), four[4];
         if (has_last)
             load4(four, own);
         if (has_next)
@@ -417,8 +310,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     i64 tile = take_tile(words), last = -1;
     element last_whole = 0, last_offset = 0; // the latter is what the tile has before the warp
-    if ((tile + 1) * TILE <= N)
-        fetch_tile(ahead, x + tile * TILE);
+    fetch_tile(ahead, x, N, tile);
     for (;;) {
         const i64 first = tile * TILE;
         const bool has_next = first < N, has_last = last >= 0;
@@ -427,33 +319,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
         if (has_next) {
             if (threadIdx.x == 0)
                 next = (i64)atomicAdd(words, 1ull); // needed no earlier than at the barrier
-            if (first + TILE <= N) {
-                wait_ahead();
-#pragma unroll
-                for (int i = 0; i < ITEMS; i += 4)
-                    load4(v + i, ahead + i * BLOCK + threadIdx.x * 4);
-            } else {
-                read_tile<STRIPED, BLOCK>(v, x + first, N - first, ahead);
-            }
+            read_fetched(v, ahead, x, N, tile);
             const element total = scan_warp(v);
             if (lane == 0)
                 of_warp[warp] = total;
             if (threadIdx.x == 0)
                 taken = next;
             __syncthreads();
-            const element sum = warp_running_sum(lane < WARPS ? of_warp[lane] : 0);
-            whole = __shfl_sync(ALL, sum, 31);
-            offset = __shfl_sync(ALL, lane_before(sum), warp);
+            offset = warps_before(of_warp, whole);
             if (threadIdx.x == 0)
-                publish_own(words + 1, tile, whole);
+                publish_own(words + 1, tile, whole, tile == 0);
             next = taken;
-            if ((next + 1) * TILE <= N)
-                fetch_tile(ahead, x + next * TILE);
+            fetch_tile(ahead, x, N, next);
         } else {
             __syncthreads(); // last_start has been read
         }
         if (has_last && warp == 0) {
-            const element before = look_back_from(words + 1, last, last_whole);
+            const element before = tiles_before(words + 1, last, last_whole, last == 0);
             if (lane == 0)
                 last_start = before;
         }

@@ -1,5 +1,6 @@
-// What scan, segmented_scan and compact share: how a tile's elements come to the threads, sums
-// within a warp and before a tile, and the decoupled look-back.
+// What scans are made of: how a tile's elements come to the threads, sums within a warp and before
+// a tile, and the decoupled look-back. scan_tiles.cuh puts it together for scan, segmented_scan and
+// compact.
 //
 // A tile is what a block takes at once, and each warp has its own part of it, in order. Elements
 // are 4 bytes: float, or int, whose sums wrap.
@@ -10,10 +11,13 @@ typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// `exact` is what references add elements up in.
 #if TUNE_DTYPE_I32
 typedef int element;
+typedef i64 exact; // wraps at 2^64, so its lower half is right
 #else
 typedef float element;
+typedef double exact;
 #endif
 
 constexpr u32 ALL = 0xffffffffu; // lanes of a warp
@@ -209,9 +213,24 @@ template <typename T> __device__ inline T lane_before(T value)
     return threadIdx.x % 32 == 0 ? T(0) : other;
 }
 
+// Each of at[0..THREADS) in shared memory, of which each thread has just written its own, becomes
+// those up to it, combined by op(earlier, later), which need not commute; every thread may read
+// them. Kogge-Stone: log2(THREADS) steps, in each of which almost all threads combine.
+template <int THREADS, typename V, typename F>
+__device__ inline void kogge_stone(V *at, V zero, F op)
+{
+    const int t = threadIdx.x;
+    __syncthreads();
+    for (int offset = 1; offset < THREADS; offset *= 2) {
+        const V other = t >= offset ? at[t - offset] : zero;
+        __syncthreads();
+        at[t] = op(other, at[t]);
+        __syncthreads();
+    }
+}
+
 // Each of sums[0..count) becomes what stands before it, combined by op(earlier, later), which need
-// not commute; returns the total. One block of THREADS threads, a Kogge-Stone scan in shared
-// memory: the middle one of three kernels.
+// not commute; returns the total. One block of THREADS threads: the middle one of three kernels.
 template <int THREADS, typename V, typename F>
 __device__ inline V scan_in_place(V *__restrict__ sums, i64 count, V zero, F op)
 {
@@ -229,13 +248,7 @@ __device__ inline V scan_in_place(V *__restrict__ sums, i64 count, V zero, F op)
         for (int i = 0; i < EACH; i++)
             sum = op(sum, v[i]);
         at[t] = sum;
-        __syncthreads();
-        for (int offset = 1; offset < THREADS; offset *= 2) {
-            const V other = t >= offset ? at[t - offset] : zero;
-            __syncthreads();
-            at[t] = op(other, at[t]);
-            __syncthreads();
-        }
+        kogge_stone<THREADS>(at, zero, op);
         sum = t > 0 ? op(before, at[t - 1]) : before;
         before = op(before, at[THREADS - 1]);
         __syncthreads(); // `at` has been read

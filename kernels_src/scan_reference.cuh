@@ -1,11 +1,13 @@
-// How the references of scan, segmented_scan and compact walk over an array in order: one thread
-// per 256 elements or states, three levels, no shared memory and nothing in common with the
-// kernels.
+// What the references of scan, segmented_scan and compact share: how they walk over an array in
+// order, by one thread per 256 elements or states, in three levels, without shared memory and with
+// nothing in common with the kernels.
 //
-// A state S says what is known of some neighbouring elements; S() of none. later.after(earlier)
-// joins those of neighbours.
+// Who includes this has defined a struct `state`, what is known of some neighbouring elements:
+// state() of none; later.after(earlier) joins those of neighbours. Its own are the launches before
+// and after those here: reference_strips, by strip_states, and what comes of the states before, by
+// walk_strip.
 #pragma once
-#include "common.cuh"
+#include "scan.cuh"
 
 #define SPAN 256 // elements of a strip, and strips of a group; the manifests have it too
 
@@ -16,47 +18,51 @@ __device__ inline i64 thread_number()
 }
 
 // strips[thread] = the state of all its elements.
-template <typename S, typename F>
-__device__ inline void strip_states(S *__restrict__ strips, i64 N, F state_of)
+template <typename F>
+__device__ inline void strip_states(state *__restrict__ strips, i64 N, F state_of)
 {
     const i64 begin = thread_number() * SPAN;
     if (begin >= N)
         return;
-    S state = S();
+    state all;
     for (i64 i = begin; i < least(begin + SPAN, N); i++)
-        state = state_of(i).after(state);
-    strips[thread_number()] = state;
+        all = state_of(i).after(all);
+    strips[thread_number()] = all;
 }
 
 // groups[thread] = the state of all its strips.
-template <typename S>
-__device__ inline void group_states(
-    const S *__restrict__ strips, S *__restrict__ groups, i64 strip_count)
+extern "C" __global__ void reference_groups(const state *__restrict__ strips, // [strip_count]
+    state *__restrict__ groups, // [ceildiv(strip_count, SPAN)]
+    i64 strip_count)
 {
     const i64 begin = thread_number() * SPAN;
     if (begin >= strip_count)
         return;
-    S state = S();
+    state all;
     for (i64 i = begin; i < least(begin + SPAN, strip_count); i++)
-        state = strips[i].after(state);
-    groups[thread_number()] = state;
+        all = strips[i].after(all);
+    groups[thread_number()] = all;
 }
 
-// states[first..end) become what stands before each; returns the state of all.
-template <typename S> __device__ inline S states_before(S *states, i64 first, i64 end, S before)
+// states[first..end) become what stands before each.
+__device__ inline void states_before(state *states, i64 first, i64 end, state before)
 {
     for (i64 i = first; i < end; i++) {
-        const S own = states[i];
+        const state own = states[i];
         states[i] = before;
         before = own.after(before);
     }
-    return before;
+}
+
+// By one thread.
+extern "C" __global__ void reference_top(state *groups, i64 group_count)
+{
+    states_before(groups, 0, group_count, state());
 }
 
 // The same for the strips of the thread's group, from groups[] that have become so.
-template <typename S>
-__device__ inline void strips_before(
-    S *__restrict__ strips, const S *__restrict__ groups, i64 strip_count)
+extern "C" __global__ void reference_strips_before(state *__restrict__ strips, // [strip_count]
+    const state *__restrict__ groups, i64 strip_count)
 {
     const i64 begin = thread_number() * SPAN;
     if (begin < strip_count)
@@ -64,16 +70,34 @@ __device__ inline void strips_before(
 }
 
 // use(i, what stands before element i, element i's state) for each element of the thread's strip.
-template <typename S, typename F, typename G>
-__device__ inline void walk_strip(const S *__restrict__ strips, i64 N, F state_of, G use)
+template <typename F, typename G>
+__device__ inline void walk_strip(const state *__restrict__ strips, i64 N, F state_of, G use)
 {
     const i64 begin = thread_number() * SPAN;
     if (begin >= N)
         return;
-    S before = strips[thread_number()];
+    state before = strips[thread_number()];
     for (i64 i = begin; i < least(begin + SPAN, N); i++) {
-        const S own = state_of(i);
+        const state own = state_of(i);
         use(i, before, own);
         before = own.after(before);
     }
+}
+
+// What an output is compared with: the sum, where it wraps as an i32.
+__device__ inline double value_of(double sum)
+{
+    return sum;
+}
+
+__device__ inline double value_of(i64 sum)
+{
+    return (int)(u32)(u64)sum;
+}
+
+// What a sum's error is measured by: sqrt of its sum of squares, times sqrt of the additions in a
+// row where `length` elements stand before it.
+__device__ inline double scale_of(double squares, i64 length)
+{
+    return sqrt(squares) * sqrt(64.0 + (double)length / 512.0);
 }

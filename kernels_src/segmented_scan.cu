@@ -19,41 +19,20 @@
 #ifndef VARIANT
 #define VARIANT 1 // 0 naive, 1 look_back
 #endif
-#ifndef BLOCK
-#define BLOCK 256 // threads per block, power of 2
-#endif
-#ifndef ITEMS
-#define ITEMS 16 // elements per thread
-#endif
 #ifndef LOAD
 #define LOAD 2 // 0 blocked, 2 striped
 #endif
-#ifndef LOOK
-#define LOOK 1 // sums that a lane asks for at once when it looks back
-#endif
-#ifndef REST
-#define REST 0 // nanoseconds between two looks for a sum that is missing
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
-#endif
 
-#include "scan.cuh"
+#include "scan_tiles.cuh"
 
 static_assert(
     VARIANT != 0 || (BLOCK == 256 && LOAD == 0 && LOOK == 1 && REST == 0 && MIN_BLOCKS == 1),
     "the naive variant has no choices: it stands once in the space, with 256 threads");
-static_assert(
-    (VARIANT == 0) == (ITEMS == 1), "the naive variant, and no other, has one element per thread");
 static_assert(VARIANT == 0 || BLOCK * ITEMS >= 1024,
     "a tile that looks back has 1024 elements at least, or the chain would be too long");
-static_assert(MIN_BLOCKS == 1 || MIN_BLOCKS * BLOCK >= 1024,
-    "MIN_BLOCKS limits registers from 1024 threads on: MIN_BLOCKS * BLOCK");
 static_assert(MIN_BLOCKS * BLOCK * (ITEMS + 20) <= 65536,
     "the elements of MIN_BLOCKS blocks must fit the registers: MIN_BLOCKS * BLOCK * (ITEMS + 20) "
     "is at most 65536");
-
-constexpr int TILE = BLOCK * ITEMS, WARPS = BLOCK / 32;
 
 __device__ inline bool is_head(u8 flag)
 {
@@ -62,25 +41,17 @@ __device__ inline bool is_head(u8 flag)
 
 #if TUNE_REFERENCE
 
-#include "scan_reference.cuh"
-
-#if TUNE_DTYPE_I32
-typedef i64 exact; // wraps at 2^64, so its lower half is right
-#else
-typedef double exact;
-#endif
-
 // Since the last head, or of all where there is none.
-struct segment {
+struct state {
     exact value = 0;
     double squares = 0;
     i64 length = 0, has_head = 0;
 
-    __device__ segment after(const segment &earlier) const
+    __device__ state after(const state &earlier) const
     {
         if (has_head)
             return *this;
-        segment both;
+        state both;
         both.value = earlier.value + value;
         both.squares = earlier.squares + squares;
         both.length = earlier.length + length;
@@ -89,9 +60,11 @@ struct segment {
     }
 };
 
-__device__ inline segment segment_of(element x, u8 flag)
+#include "scan_reference.cuh"
+
+__device__ inline state state_of(element x, u8 flag)
 {
-    segment own;
+    state own;
     own.value = x;
     own.squares = (double)x * x;
     own.length = 1;
@@ -101,47 +74,23 @@ __device__ inline segment segment_of(element x, u8 flag)
 
 extern "C" __global__ void reference_strips(const element *__restrict__ x, // [N]
     const u8 *__restrict__ flags,                                          // [N]
-    segment *__restrict__ strips,                                          // [ceildiv(N, SPAN)]
+    state *__restrict__ strips,                                            // [ceildiv(N, SPAN)]
     i64 N)
 {
-    strip_states(strips, N, [&](i64 i) { return segment_of(x[i], flags[i]); });
+    strip_states(strips, N, [&](i64 i) { return state_of(x[i], flags[i]); });
 }
 
-extern "C" __global__ void reference_groups(const segment *__restrict__ strips, // [strip_count]
-    segment *__restrict__ groups, // [ceildiv(strip_count, SPAN)]
-    i64 strip_count)
-{
-    group_states(strips, groups, strip_count);
-}
-
-extern "C" __global__ void reference_top(segment *groups, i64 group_count)
-{
-    states_before(groups, 0, group_count, segment());
-}
-
-extern "C" __global__ void reference_strips_before(segment *__restrict__ strips, // [strip_count]
-    const segment *__restrict__ groups, i64 strip_count)
-{
-    strips_before(strips, groups, strip_count);
-}
-
-// value in f64, or an i32 in an f64; scale is what an element's error is measured by: sqrt of the
-// segment's sum of squares so far, times sqrt of the additions in a row.
+// value in f64, or an i32 in an f64; scale is what an element's error is measured by.
 extern "C" __global__ void reference_values(const element *__restrict__ x, // [N]
     const u8 *__restrict__ flags,                                          // [N]
-    const segment *__restrict__ strips, double *__restrict__ value, double *__restrict__ scale,
-    i64 N)
+    const state *__restrict__ strips, double *__restrict__ value, double *__restrict__ scale, i64 N)
 {
     walk_strip(
-        strips, N, [&](i64 i) { return segment_of(x[i], flags[i]); },
-        [&](i64 i, const segment &before, const segment &own) {
-            const segment at = own.after(before);
-#if TUNE_DTYPE_I32
-            value[i] = (int)(u32)(u64)at.value;
-#else
-            value[i] = at.value;
-#endif
-            scale[i] = sqrt(at.squares) * sqrt(64.0 + (double)at.length / 512.0);
+        strips, N, [&](i64 i) { return state_of(x[i], flags[i]); },
+        [&](i64 i, const state &before, const state &own) {
+            const state at = own.after(before);
+            value[i] = value_of(at.value);
+            scale[i] = scale_of(at.squares, at.length);
         });
 }
 
@@ -168,13 +117,7 @@ __device__ inline pair block_scan(
     const i64 i = (i64)blockIdx.x * BLOCK + threadIdx.x;
     const int t = threadIdx.x;
     at[t] = {i < N ? x[i] : 0, i < N && is_head(flags[i])};
-    __syncthreads();
-    for (int offset = 1; offset < BLOCK; offset *= 2) {
-        const pair other = t >= offset ? at[t - offset] : pair{0, 0};
-        __syncthreads();
-        at[t] = join(other, at[t]);
-        __syncthreads();
-    }
+    kogge_stone<BLOCK>(at, pair{0, 0}, join);
     return at[t];
 }
 
@@ -280,18 +223,6 @@ __device__ inline pair scan_warp(element (&v)[ITEMS], u32 heads, u32 &open)
     return total;
 }
 
-// The sum before this tile, for the first warp; `whole` is the tile's own.
-__device__ inline element tiles_before(u64 *__restrict__ words, i64 tile, const pair &whole)
-{
-    const bool is_known = tile == 0 || whole.has_head;
-    if (threadIdx.x == 0)
-        publish(words + tile, word_of(is_known ? WHOLE_SUM : OWN_SUM, whole.sum));
-    const element before = look_back<LOOK, REST, element>(words, tile);
-    if (threadIdx.x == 0 && !is_known)
-        publish(words + tile, word_of(WHOLE_SUM, add(before, whole.sum)));
-    return before;
-}
-
 __device__ inline void scan_block(element (&v)[ITEMS], u32 heads, u64 *__restrict__ words, i64 tile)
 {
     __shared__ pair of_warp[WARPS];
@@ -305,7 +236,11 @@ __device__ inline void scan_block(element (&v)[ITEMS], u32 heads, u64 *__restric
         const pair own = lane < WARPS ? of_warp[lane] : pair{0, 0};
         const u32 lanes = __ballot_sync(ALL, own.has_head);
         const element sum = segment_running_sum(own.sum, lanes);
-        const element before = tiles_before(words, tile, {__shfl_sync(ALL, sum, 31), lanes != 0});
+        const element whole = __shfl_sync(ALL, sum, 31);
+        const bool is_whole = tile == 0 || lanes != 0;
+        if (threadIdx.x == 0)
+            publish_own(words, tile, whole, is_whole);
+        const element before = tiles_before(words, tile, whole, is_whole);
         const element start = lane_before(sum);
         if (lane < WARPS)
             of_warp[lane].sum = lanes & earlier_lanes() ? start : add(before, start);
