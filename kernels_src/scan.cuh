@@ -27,9 +27,18 @@ __device__ inline float add(float a, float b)
     return a + b;
 }
 
+// Wraps. In PTX, so that the compiler adds in the order that is written, as it does with floats:
+// left to itself it keeps elements beside their sums to add them up in another one, and a tile of
+// 1024 * 32 no longer fits the registers.
 __device__ inline int add(int a, int b)
 {
+#ifdef TUNE_EMULATOR
     return (int)((u32)a + (u32)b);
+#else
+    int sum;
+    asm("add.s32 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
+#endif
 }
 
 __device__ inline i64 add(i64 a, i64 b)
