@@ -33,12 +33,6 @@
 #ifndef SLAB
 #define SLAB 64 // rows that a warp walks
 #endif
-#ifndef STEPS_PER_LAUNCH
-#define STEPS_PER_LAUNCH 1 // time steps in one launch
-#endif
-#ifndef STREAM
-#define STREAM 1 // 1: stores with the hint that nobody reads them soon
-#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 4 // blocks per multiprocessor that the registers must allow
 #endif
@@ -58,8 +52,7 @@ static_assert(VARIANT >= 2 || STREAM == 0, "only walks store with a hint");
 
 #if TUNE_REFERENCE
 
-// One step in f64: the values, and beside them the same step of their magnitudes, the scale of the
-// errors. `from_*` are unused in the first step, which reads in.
+// One step in f64, one thread per cell.
 extern "C" __global__ void __launch_bounds__(256)
     stencil2d_reference(const float *__restrict__ in, // [H][W]
         double *value, double *value_other,           // [H][W] each
@@ -69,21 +62,13 @@ extern "C" __global__ void __launch_bounds__(256)
     const i64 index = (i64)blockIdx.x * 256 + threadIdx.x;
     if (index >= H * W)
         return;
-    const bool to_first = (steps - step) % 2 == 1;
-    const double *from = to_first ? value_other : value;
-    const float *from_scale = to_first ? scale_other : scale;
     const i64 y = index / W, x = index % W;
     const bool is_border = y == 0 || y == H - 1 || x == 0 || x == W - 1;
     const i64 offset[5] = {0, -1, 1, -W, W};
-    double sum = 0, magnitude = 0;
-    for (int i = 0; i < (is_border ? 1 : 5); i++) {
-        const double weight = is_border ? 1 : i == 0 ? 1 - 4 * w : w;
-        const i64 at = index + offset[i];
-        sum += weight * (step == 0 ? (double)in[at] : from[at]);
-        magnitude += weight * (step == 0 ? fabs((double)in[at]) : (double)from_scale[at]);
-    }
-    (to_first ? value : value_other)[index] = sum;
-    (to_first ? scale : scale_other)[index] = (float)magnitude;
+    reference_cell cell(in, value, value_other, scale, scale_other, step, steps);
+    for (int i = 0; i < (is_border ? 1 : 5); i++)
+        cell.add(is_border ? 1 : i == 0 ? 1 - 4 * w : w, index + offset[i]);
+    cell.write(index);
 }
 
 #else

@@ -46,12 +46,6 @@
 #ifndef AHEAD
 #define AHEAD 3 // planes that are under way while one is worked on
 #endif
-#ifndef STEPS_PER_LAUNCH
-#define STEPS_PER_LAUNCH 1 // time steps in one launch
-#endif
-#ifndef STREAM
-#define STREAM 1 // 1: stores with the hint that nobody reads them soon
-#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 2 // blocks per multiprocessor that the registers must allow
 #endif
@@ -82,8 +76,7 @@ static_assert(VARIANT >= 2 || STREAM == 0, "only walks store with a hint");
 
 #if TUNE_REFERENCE
 
-// One step in f64: the values, and beside them the same step of their magnitudes, the scale of the
-// errors. What they read was written by the step before; the first step reads in.
+// One step in f64, one thread per cell.
 extern "C" __global__ void __launch_bounds__(256)
     stencil3d_reference(const float *__restrict__ in, // [D][H][W]
         double *value, double *value_other,           // [D][H][W] each
@@ -93,31 +86,23 @@ extern "C" __global__ void __launch_bounds__(256)
     const i64 index = (i64)blockIdx.x * 256 + threadIdx.x;
     if (index >= D * H * W)
         return;
-    const bool to_first = (steps - step) % 2 == 1;
-    const double *from = to_first ? value_other : value;
-    const float *from_scale = to_first ? scale_other : scale;
     const i64 at[3] = {index / (H * W), index / W % H, index % W};
     const i64 size[3] = {D, H, W}, stride[3] = {H * W, W, 1};
     const double weights[4] = {w1, w2, w3, w4};
     bool is_border = false;
     for (int axis = 0; axis < 3; axis++)
         is_border = is_border || at[axis] < R || at[axis] >= size[axis] - R;
-    double sum = 0, magnitude = 0;
-    const auto add = [&](double weight, i64 cell) {
-        sum += weight * (step == 0 ? (double)in[cell] : from[cell]);
-        magnitude += weight * (step == 0 ? fabs((double)in[cell]) : (double)from_scale[cell]);
-    };
+    reference_cell cell(in, value, value_other, scale, scale_other, step, steps);
     double centre = 1;
     for (int k = 1; k <= R && !is_border; k++) {
         centre -= 6 * weights[k - 1];
         for (int axis = 0; axis < 3; axis++) {
-            add(weights[k - 1], index - k * stride[axis]);
-            add(weights[k - 1], index + k * stride[axis]);
+            cell.add(weights[k - 1], index - k * stride[axis]);
+            cell.add(weights[k - 1], index + k * stride[axis]);
         }
     }
-    add(centre, index);
-    (to_first ? value : value_other)[index] = sum;
-    (to_first ? scale : scale_other)[index] = (float)magnitude;
+    cell.add(centre, index);
+    cell.write(index);
 }
 
 #else
