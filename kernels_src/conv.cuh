@@ -1,6 +1,25 @@
-// What the convolutions share: what stands beyond the edges.
+// What the convolutions share: tunables, what stands beyond the edges, how rows are read and
+// written, where a thread has its filter, and the reference.
 #pragma once
 #include "common.cuh"
+
+#ifndef K
+#define K 9 // elements of the filter along an axis
+#endif
+#ifndef BORDER
+#define BORDER 1 // 1 zero, 2 clamp, 3 mirror, 4 wrap
+#endif
+#ifndef VEC
+#define VEC 4 // floats per global access
+#endif
+#ifndef TAPS
+#define TAPS 0 // where the filter stands: 0 constant memory, 1 registers
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
+#endif
+
+constexpr int BEFORE = K / 2, AFTER = K - 1 - BEFORE; // places of x before and after y's own
 
 // Borders, as the address modes of CUDA's textures have them. For the row a b c d:
 constexpr int BORDER_ZERO = 1;   // 0 0 | a b c d | 0 0
@@ -51,21 +70,41 @@ __device__ inline i64 forgotten(i64 value)
     return value;
 }
 
+// to[0..count) = from[0..count), by accesses of `width` floats; both are aligned to it.
+template <int width, int count> __device__ inline void copy_floats(float *to, const float *from)
+{
+#pragma unroll
+    for (int j = 0; j < count; j += width)
+        load(reinterpret_cast<float(&)[width]>(to[j]), from + j);
+}
+
 // window[j] = place from + j of the row of n elements that begins at x: by accesses of `width`
 // floats where all of them exist (x and from are aligned to it then), else one by one.
 template <int mode, int width, int count>
 __device__ inline void read_window(float (&window)[count], const float *x, i64 from, i64 n)
 {
     if (from >= 0 && from + count <= n) {
-#pragma unroll
-        for (int j = 0; j < count; j += width)
-            load(reinterpret_cast<float(&)[width]>(window[j]), x + from + j);
+        copy_floats<width, count>(window, x + from);
     } else {
         from = forgotten(from);
 #pragma unroll
         for (int j = 0; j < count; j++)
             window[j] = element<mode>(x, from + j, n);
     }
+}
+
+// The same from row `row`, any row, of the image x of H x W elements.
+template <int row_mode, int mode, int width, int count>
+__device__ inline void read_window(
+    float (&window)[count], const float *x, i64 row, i64 from, i64 H, i64 W)
+{
+    row = bordered<row_mode>(row, H);
+    if (row >= 0)
+        read_window<mode, width>(window, x + row * W, from, W);
+    else
+#pragma unroll
+        for (float &zero : window)
+            zero = 0.0f;
 }
 
 // tile[r][c] = place (row0 + r, col0 + c) of the image x of H x W elements, by all threads of a
@@ -106,5 +145,49 @@ __device__ inline void write_row(float *x, i64 at, i64 n, const float (&row)[cou
         for (int j = 0; j < count; j++)
             if (at + j < n)
                 x[at + j] = row[j];
+    }
+}
+
+// A filter of `count` elements as a thread has it: its own copy, read once from global memory, or
+// constant memory.
+template <int count> struct filter_taps {
+    const float *in_constant;
+    float held[TAPS == 1 ? count : 1];
+
+    __device__ inline filter_taps(const float *constant, const float *global)
+        : in_constant(constant)
+    {
+        if constexpr (TAPS == 1)
+#pragma unroll
+            for (int i = 0; i < count; i++)
+                held[i] = global[i];
+    }
+    __device__ inline float at(int i) const
+    {
+        return TAPS == 1 ? held[i] : in_constant[i];
+    }
+};
+
+// Reference in f64, one thread per element, for a filter of `rows` rows with K elements each:
+// value = sum tap(a, b) * x and scale = sum |tap(a, b) * x|. A row alone is an image with H = 1.
+template <int rows, typename Tap>
+__device__ inline void reference_image(
+    const float *x, const Tap &tap, double *value, double *scale, i64 H, i64 W)
+{
+    for (i64 index = (i64)blockIdx.x * 256 + threadIdx.x; index < H * W;
+         index += (i64)gridDim.x * 256) {
+        const i64 i = index / W, j = index % W;
+        double sum = 0, sum_abs = 0;
+        for (i64 a = 0; a < rows; a++) {
+            const i64 row = bordered<BORDER>(i + a - rows / 2, H);
+            for (i64 b = 0; b < K; b++) {
+                const double v = row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - BEFORE, W);
+                const double p = tap(a, b) * v;
+                sum += p;
+                sum_abs += p < 0 ? -p : p;
+            }
+        }
+        value[index] = sum;
+        scale[index] = sum_abs;
     }
 }

@@ -14,12 +14,6 @@
 // infinite tap included; denormals are kept.
 #include "conv.cuh"
 
-#ifndef K
-#define K 9 // elements of the filter
-#endif
-#ifndef BORDER
-#define BORDER 1 // 1 zero, 2 clamp, 3 mirror, 4 wrap
-#endif
 #ifndef VARIANT
 #define VARIANT 4 // 0 naive, 1 constant, 2 tiled, 3 coarsened, 4 cached
 #endif
@@ -29,17 +23,8 @@
 #ifndef ITEMS
 #define ITEMS 4 // elements of y per thread
 #endif
-#ifndef VEC
-#define VEC 4 // floats per access
-#endif
 #ifndef STEP
 #define STEP 16 // taps per turn of the loop over the filter
-#endif
-#ifndef TAPS
-#define TAPS 0 // where the filter stands: 0 constant memory, 1 registers
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
 #endif
 
 static_assert(VARIANT >= 3 || (ITEMS == 1 && STEP == 16 && TAPS == 0 && MIN_BLOCKS == 1),
@@ -51,7 +36,6 @@ static_assert(
 
 #if TUNE_REFERENCE
 
-// Reference in f64, one thread per element: value = sum f*x and scale = sum |f*x|.
 extern "C" __global__ void __launch_bounds__(256)
     conv1d_reference(const float *__restrict__ x, // [N]
         const float *__restrict__ filter,         // [K]
@@ -59,17 +43,8 @@ extern "C" __global__ void __launch_bounds__(256)
         double *__restrict__ scale,               // [N]
         i64 N)
 {
-    for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < N; i += (i64)gridDim.x * 256) {
-        double sum = 0, sum_abs = 0;
-        for (i64 b = 0; b < K; b++) {
-            const double v = element<BORDER>(x, i + b - K / 2, N);
-            const double p = filter[b] * v;
-            sum += p;
-            sum_abs += p < 0 ? -p : p;
-        }
-        value[i] = sum;
-        scale[i] = sum_abs;
-    }
+    reference_image<1>(
+        x, [&](i64, i64 b) { return (double)filter[b]; }, value, scale, 1, N);
 }
 
 #else
@@ -95,13 +70,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) conv1d(const float *__restri
 #endif
     float sum = 0.0f;
     for (i64 b = 0; b < K; b++)
-        sum += filter[b] * element<BORDER>(x, i + b - K / 2, N);
+        sum += filter[b] * element<BORDER>(x, i + b - BEFORE, N);
     y[i] = sum;
 }
 
 #else
 
-constexpr int BEFORE = K / 2;               // elements of x before the one that stands at y's place
 constexpr int LEFT = round_up(BEFORE, VEC); // where a thread's window begins, in whole accesses
 constexpr int SKEW = LEFT - BEFORE;         // of the window, before the first element used
 // The window holds STEP elements and KEEP more, which the next turn uses again.
@@ -111,7 +85,6 @@ constexpr int READ = KEEP + K - REST + round_up(REST, VEC); // elements that a t
 #if VARIANT <= 3
 
 constexpr int SPAN = (BLOCK - 1) * ITEMS + READ; // of x for a block
-constexpr int AFTER = K - 1 - BEFORE;
 
 #endif
 
@@ -136,54 +109,36 @@ extern "C" __global__ void __launch_bounds__(BLOCK) conv1d(const float *__restri
 
 #else
 
-// Where the filter is read from: its own copy, or constant memory.
-struct filter_taps {
-    float held[TAPS == 1 ? K : 1];
-
-    __device__ inline float at(int b) const
-    {
-        return TAPS == 1 ? held[b] : taps[b];
-    }
-};
-
-// window[to..to + count) = from[0..count)
-template <int count> __device__ inline void take(float *window, const float *from)
-{
-#pragma unroll
-    for (int j = 0; j < count; j += VEC)
-        load(reinterpret_cast<float(&)[VEC]>(window[j]), from + j);
-}
-
 // Adds `count` taps from b0 on.
 template <int count>
 __device__ inline void add_taps(
-    float (&sums)[ITEMS], const float *window, const struct filter_taps &taps, int b0)
+    float (&sums)[ITEMS], const float *window, const filter_taps<K> &of_filter, int b0)
 {
 #pragma unroll
     for (int b = 0; b < count; b++)
 #pragma unroll
         for (int i = 0; i < ITEMS; i++)
-            sums[i] += taps.at(b0 + b) * window[SKEW + b + i];
+            sums[i] += of_filter.at(b0 + b) * window[SKEW + b + i];
 }
 
 // sums[i] = sum over b of taps[b] * from[SKEW + i + b]; from has READ elements.
 __device__ inline void convolve(
-    float (&sums)[ITEMS], const float *from, const struct filter_taps &taps)
+    float (&sums)[ITEMS], const float *from, const filter_taps<K> &of_filter)
 {
     float window[KEEP + STEP];
-    take<KEEP>(window, from);
+    copy_floats<VEC, KEEP>(window, from);
     if constexpr (K >= STEP)
 #pragma unroll(TAPS == 1 ? K : 1)
         for (int b0 = 0; b0 < K - REST; b0 += STEP) {
-            take<STEP>(window + KEEP, from + b0 + KEEP);
-            add_taps<STEP>(sums, window, taps, b0);
+            copy_floats<VEC, STEP>(window + KEEP, from + b0 + KEEP);
+            add_taps<STEP>(sums, window, of_filter, b0);
 #pragma unroll
             for (int j = 0; j < KEEP; j++)
                 window[j] = window[j + STEP];
         }
     if constexpr (REST > 0) {
-        take<round_up(REST, VEC)>(window + KEEP, from + K - REST + KEEP);
-        add_taps<REST>(sums, window, taps, K - REST);
+        copy_floats<VEC, round_up(REST, VEC)>(window + KEEP, from + K - REST + KEEP);
+        add_taps<REST>(sums, window, of_filter, K - REST);
     }
 }
 
@@ -204,18 +159,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     if (first >= N)
         return;
 
-    struct filter_taps taps;
-    if constexpr (TAPS == 1)
-#pragma unroll
-        for (int b = 0; b < K; b++)
-            taps.held[b] = filter[b];
-
+    const filter_taps<K> of_filter(taps, filter);
     float sums[ITEMS] = {};
 #if VARIANT == 3
-    convolve(sums, tile + threadIdx.x * ITEMS, taps);
+    convolve(sums, tile + threadIdx.x * ITEMS, of_filter);
 #else
     if (first >= LEFT && first - LEFT + READ <= N)
-        convolve(sums, x + first - LEFT, taps);
+        convolve(sums, x + first - LEFT, of_filter);
     else
 #pragma unroll 1
         for (int b = 0; b < K; b++)

@@ -16,60 +16,23 @@
 //
 // Every variant is deterministic. NaN and infinity pass through, a zero beyond the edge times an
 // infinite tap included; denormals are kept.
-#include "conv.cuh"
+#include "conv_image.cuh"
 
-#ifndef K
-#define K 3 // rows and columns of the filter
-#endif
-#ifndef BORDER
-#define BORDER 1 // 1 zero, 2 clamp, 3 mirror, 4 wrap
-#endif
 #ifndef VARIANT
 #define VARIANT 4 // 0 naive, 1 constant, 2 tiled, 3 coarsened, 4 cached
-#endif
-#ifndef BLOCK_X
-#define BLOCK_X 32 // threads along a row
-#endif
-#ifndef BLOCK_Y
-#define BLOCK_Y 4 // threads along a column
-#endif
-#ifndef COLS
-#define COLS 4 // columns of y per thread
-#endif
-#ifndef ROWS
-#define ROWS 16 // rows of y per thread
-#endif
-#ifndef VEC
-#define VEC 4 // floats per global access; divides W and COLS
-#endif
-#ifndef BATCH
-#define BATCH 2 // rows of x that a thread takes at a time
-#endif
-#ifndef TAPS
-#define TAPS 0 // where the filter stands: 0 constant memory, 1 registers
 #endif
 #ifndef SKIP
 #define SKIP 0 // 1: filter rows that reach no row of the strip are left out
 #endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
-#endif
 
-constexpr int THREADS = BLOCK_X * BLOCK_Y;
-
-static_assert(
-    THREADS >= 128 && THREADS <= 256, "a block has 128 to 256 threads: BLOCK_X * BLOCK_Y");
 static_assert(VARIANT >= 3 || (COLS == 1 && ROWS == 1 && VEC == 1 && BATCH == 1 && TAPS == 0 &&
                                   SKIP == 0 && MIN_BLOCKS == 1),
     "naive, constant and tiled compute one element of y per thread");
 static_assert(VARIANT < 3 || ROWS > 1, "coarsened and cached compute several rows per thread");
 static_assert(VARIANT != 0 || (BLOCK_X == 32 && BLOCK_Y == 8), "naive stands once in the space");
 
-static_assert(VEC <= COLS, "an access is not wider than a thread's columns: VEC is at most COLS");
-
 #if TUNE_REFERENCE
 
-// Reference in f64, one thread per element: value = sum f*x and scale = sum |f*x|.
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_reference(const float *__restrict__ x, // [H][W]
         const float *__restrict__ filter,         // [K][K]
@@ -77,22 +40,8 @@ extern "C" __global__ void __launch_bounds__(256)
         double *__restrict__ scale,               // [H][W]
         i64 H, i64 W)
 {
-    for (i64 index = (i64)blockIdx.x * 256 + threadIdx.x; index < H * W;
-         index += (i64)gridDim.x * 256) {
-        const i64 i = index / W, j = index % W;
-        double sum = 0, sum_abs = 0;
-        for (i64 a = 0; a < K; a++) {
-            const i64 row = bordered<BORDER>(i + a - K / 2, H);
-            for (i64 b = 0; b < K; b++) {
-                const double v = row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - K / 2, W);
-                const double p = filter[a * K + b] * v;
-                sum += p;
-                sum_abs += p < 0 ? -p : p;
-            }
-        }
-        value[index] = sum;
-        scale[index] = sum_abs;
-    }
+    reference_image<K>(
+        x, [&](i64 a, i64 b) { return (double)filter[a * K + b]; }, value, scale, H, W);
 }
 
 #else
@@ -103,9 +52,6 @@ __constant__ float taps[K * K]; // the filter, copied here before the launch
 }
 #endif
 
-// Block number -> tile of TILE_H x TILE_W elements of y, along the rows.
-constexpr int TILE_H = BLOCK_Y * ROWS, TILE_W = BLOCK_X * COLS;
-
 #if VARIANT <= 1
 
 extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__restrict__ x, // [H][W]
@@ -113,9 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__rest
     float *__restrict__ y,                                                                // [H][W]
     i64 H, i64 W)
 {
-    const i64 tiles_w = ceildiv(W, TILE_W);
-    const i64 i = blockIdx.x / tiles_w * TILE_H + threadIdx.x / BLOCK_X;
-    const i64 j = blockIdx.x % tiles_w * TILE_W + threadIdx.x % BLOCK_X;
+    const auto [i, j] = strip_of_thread<1, 1>(W);
     if (i >= H || j >= W)
         return;
 #if VARIANT == 1
@@ -123,17 +67,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__rest
 #endif
     float sum = 0.0f;
     for (i64 a = 0; a < K; a++) {
-        const i64 row = bordered<BORDER>(i + a - K / 2, H);
+        const i64 row = bordered<BORDER>(i + a - BEFORE, H);
         for (i64 b = 0; b < K; b++)
             sum += filter[a * K + b] *
-                   (row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - K / 2, W));
+                   (row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - BEFORE, W));
     }
     y[i * W + j] = sum;
 }
 
 #else
 
-constexpr int BEFORE = K / 2, AFTER = K - 1 - BEFORE; // rows and columns around an element
 // What a thread reads of a row of x: its columns and those around them, in whole vectors. In
 // shared memory vectors are as wide as the columns allow, whatever x is aligned to.
 constexpr int WIDTH = VARIANT == 4 ? VEC : COLS < 4 ? COLS : 4;
@@ -153,8 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__rest
     i64 H, i64 W)
 {
     extern __shared__ float tile[]; // [SPAN_H][SPAN_W]
-    const i64 tiles_w = ceildiv(W, TILE_W);
-    const i64 row0 = blockIdx.x / tiles_w * TILE_H, col0 = blockIdx.x % tiles_w * TILE_W;
+    const auto [row0, col0] = tile_of_block<1, 1>(W);
     const int r = threadIdx.x / BLOCK_X, c = threadIdx.x % BLOCK_X;
     read_tile<BORDER, VEC, THREADS, SPAN_H, SPAN_W>(
         tile, x, row0 - BEFORE, col0 - LEFT, H, W, AFTER);
@@ -172,16 +114,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv2d(const float *__rest
 
 constexpr int WINDOW = LEFT + COLS + RIGHT;
 
-// The filter, as a thread has it.
-struct filter_taps {
-    float held[TAPS == 1 ? K * K : 1];
-
-    __device__ inline float at(int a, int b) const
-    {
-        return TAPS == 1 ? held[a * K + b] : taps[a * K + b];
-    }
-};
-
 // Sums that are under way: of the K - 1 rows of y that earlier rows of x have begun, and of BATCH
 // new ones.
 constexpr int OPEN = K + BATCH - 1;
@@ -191,7 +123,7 @@ constexpr int OPEN = K + BATCH - 1;
 // r0 + i of x to sums[a + BATCH - 1 - i]; each of its elements is loaded once for all of them. The
 // first filter row that leads to a sum takes it over, when those below a are still the old ones.
 __device__ inline void add_rows(float (&sums)[OPEN][COLS], const float (&x)[BATCH][WINDOW],
-    const struct filter_taps &taps, int r0)
+    const filter_taps<K * K> &of_filter, int r0)
 {
 #pragma unroll
     for (int a = K - 1; a >= 0; a--) {
@@ -208,7 +140,8 @@ __device__ inline void add_rows(float (&sums)[OPEN][COLS], const float (&x)[BATC
             for (int i = 0; i < BATCH; i++)
 #pragma unroll
                 for (int c = 0; c < COLS; c++)
-                    sums[a + BATCH - 1 - i][c] += taps.at(a, b) * x[i][LEFT - BEFORE + b + c];
+                    sums[a + BATCH - 1 - i][c] +=
+                        of_filter.at(a * K + b) * x[i][LEFT - BEFORE + b + c];
     }
 }
 
@@ -218,8 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         float *__restrict__ y,            // [H][W]
         i64 H, i64 W)
 {
-    const i64 tiles_w = ceildiv(W, TILE_W);
-    const i64 tile_row = blockIdx.x / tiles_w * TILE_H, tile_col = blockIdx.x % tiles_w * TILE_W;
+    const auto [tile_row, tile_col] = tile_of_block<ROWS, COLS>(W);
     const int strip = threadIdx.x / BLOCK_X * ROWS, col = threadIdx.x % BLOCK_X * COLS;
     const i64 row0 = tile_row + strip, col0 = tile_col + col; // the first element of y
 #if VARIANT == 3
@@ -232,12 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (row0 >= H || col0 >= W)
         return;
 
-    struct filter_taps taps;
-    if constexpr (TAPS == 1)
-#pragma unroll
-        for (int i = 0; i < K * K; i++)
-            taps.held[i] = filter[i];
-
+    const filter_taps<K * K> of_filter(taps, filter);
     // Rows of x until the last row of y that exists is complete.
     const int rows = (int)least(ROWS, H - row0) + K - 1;
     float sums[OPEN][COLS] = {};
@@ -248,20 +175,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         for (int i = 0; i < BATCH; i++) {
             const int r = min(r0 + i, rows - 1); // beyond the last one any row will do
 #if VARIANT == 3
-            const float *const from = tile + (strip + r) * SPAN_W + col;
-#pragma unroll
-            for (int j = 0; j < WINDOW; j += WIDTH)
-                load(reinterpret_cast<float(&)[WIDTH]>(window[i][j]), from + j);
+            copy_floats<WIDTH, WINDOW>(window[i], tile + (strip + r) * SPAN_W + col);
 #else
-            const i64 row = bordered<BORDER>(row0 + r - BEFORE, H);
-            if (row >= 0)
-                read_window<BORDER, VEC>(window[i], x + row * W, col0 - LEFT, W);
-            else
-                for (float &zero : window[i])
-                    zero = 0.0f;
+            read_window<BORDER, BORDER, VEC>(window[i], x, row0 + r - BEFORE, col0 - LEFT, H, W);
 #endif
         }
-        add_rows(sums, window, taps, r0);
+        add_rows(sums, window, of_filter, r0);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             const int r = r0 + i; // completes row r - (K - 1) of y

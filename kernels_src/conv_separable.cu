@@ -18,56 +18,20 @@
 // Every variant is deterministic. NaN and infinity pass through, a zero beyond the edge times an
 // infinite tap included, but for rows above and below in naive and two_pass, whose sums are zeros;
 // denormals are kept.
-#include "conv.cuh"
+#include "conv_image.cuh"
 
-#ifndef K
-#define K 9 // elements of each filter
-#endif
-#ifndef BORDER
-#define BORDER 1 // 1 zero, 2 clamp, 3 mirror, 4 wrap
-#endif
 #ifndef VARIANT
 #define VARIANT 3 // 0 naive, 1 two_pass, 2 tiled, 3 fused
 #endif
-#ifndef BLOCK_X
-#define BLOCK_X 32 // threads along a row
-#endif
-#ifndef BLOCK_Y
-#define BLOCK_Y 4 // threads along a column
-#endif
-#ifndef COLS
-#define COLS 4 // columns of y per thread
-#endif
-#ifndef ROWS
-#define ROWS 16 // rows of y per thread
-#endif
-#ifndef VEC
-#define VEC 4 // floats per global access; divides W and COLS
-#endif
-#ifndef BATCH
-#define BATCH 2 // rows that a thread reads before it uses them
-#endif
-#ifndef TAPS
-#define TAPS 0 // where the filters stand: 0 constant memory, 1 registers
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per multiprocessor that the compiler must leave registers for
-#endif
 
-constexpr int THREADS = BLOCK_X * BLOCK_Y;
-
-static_assert(
-    THREADS >= 128 && THREADS <= 256, "a block has 128 to 256 threads: BLOCK_X * BLOCK_Y");
 static_assert(VARIANT != 0 || (BLOCK_X == 32 && BLOCK_Y == 8 && COLS == 1 && ROWS == 1 &&
                                   VEC == 1 && BATCH == 1 && TAPS == 0 && MIN_BLOCKS == 1),
     "naive stands once in the space");
 static_assert(VARIANT == 0 || ROWS > 1, "all but naive compute several rows per thread");
 static_assert(VARIANT != 2 || BATCH == 1, "tiled does not wait for global memory at each row");
-static_assert(VEC <= COLS, "an access is not wider than a thread's columns: VEC is at most COLS");
 
 #if TUNE_REFERENCE
 
-// Reference in f64, one thread per element: value = sum c*r*x and scale = sum |c*r*x|.
 extern "C" __global__ void __launch_bounds__(256)
     conv_separable_reference(const float *__restrict__ x, // [H][W]
         const float *__restrict__ row_filter,             // [K]
@@ -76,22 +40,9 @@ extern "C" __global__ void __launch_bounds__(256)
         double *__restrict__ scale,                       // [H][W]
         i64 H, i64 W)
 {
-    for (i64 index = (i64)blockIdx.x * 256 + threadIdx.x; index < H * W;
-         index += (i64)gridDim.x * 256) {
-        const i64 i = index / W, j = index % W;
-        double sum = 0, sum_abs = 0;
-        for (i64 a = 0; a < K; a++) {
-            const i64 row = bordered<BORDER>(i + a - K / 2, H);
-            for (i64 b = 0; b < K; b++) {
-                const double v = row < 0 ? 0.0f : element<BORDER>(x + row * W, j + b - K / 2, W);
-                const double p = (double)column_filter[a] * row_filter[b] * v;
-                sum += p;
-                sum_abs += p < 0 ? -p : p;
-            }
-        }
-        value[index] = sum;
-        scale[index] = sum_abs;
-    }
+    reference_image<K>(
+        x, [&](i64 a, i64 b) { return (double)column_filter[a] * row_filter[b]; }, value, scale, H,
+        W);
 }
 
 #else
@@ -105,14 +56,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float *__restrict__ sums,                    // [H][W]
         i64 H, i64 W)
 {
-    const i64 tiles_w = ceildiv(W, BLOCK_X);
-    const i64 i = blockIdx.x / tiles_w * BLOCK_Y + threadIdx.x / BLOCK_X;
-    const i64 j = blockIdx.x % tiles_w * BLOCK_X + threadIdx.x % BLOCK_X;
+    const auto [i, j] = strip_of_thread<1, 1>(W);
     if (i >= H || j >= W)
         return;
     float sum = 0.0f;
     for (i64 b = 0; b < K; b++)
-        sum += row_filter[b] * element<BORDER>(x + i * W, j + b - K / 2, W);
+        sum += row_filter[b] * element<BORDER>(x + i * W, j + b - BEFORE, W);
     sums[i * W + j] = sum;
 }
 
@@ -127,14 +76,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float *__restrict__ y,                   // [H][W]
         i64 H, i64 W)
 {
-    const i64 tiles_w = ceildiv(W, BLOCK_X);
-    const i64 i = blockIdx.x / tiles_w * BLOCK_Y + threadIdx.x / BLOCK_X;
-    const i64 j = blockIdx.x % tiles_w * BLOCK_X + threadIdx.x % BLOCK_X;
+    const auto [i, j] = strip_of_thread<1, 1>(W);
     if (i >= H || j >= W)
         return;
     float sum = 0.0f;
     for (i64 a = 0; a < K; a++) {
-        const i64 row = bordered<BORDER>(i + a - K / 2, H);
+        const i64 row = bordered<BORDER>(i + a - BEFORE, H);
         sum += column_filter[a] * (row < 0 ? 0.0f : sums[row * W + j]);
     }
     y[i * W + j] = sum;
@@ -142,43 +89,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 #else
 
-// Block number -> tile of TILE_H x TILE_W elements, along the rows.
-constexpr int TILE_H = BLOCK_Y * ROWS, TILE_W = BLOCK_X * COLS;
-
 extern "C" {
 __constant__ float row_taps[K]; // the filters, copied here before the launches
 __constant__ float column_taps[K];
 }
 
-constexpr int BEFORE = K / 2, AFTER = K - 1 - BEFORE; // rows and columns around an element
 // What a thread reads of a row of x: its columns and those around them, in whole vectors. In
 // shared memory vectors are as wide as the columns allow, whatever x is aligned to.
 constexpr int WIDTH = VARIANT != 2 ? VEC : COLS < 4 ? COLS : 4;
 constexpr int LEFT = round_up(BEFORE, WIDTH), RIGHT = round_up(AFTER, WIDTH);
 constexpr int WINDOW = LEFT + COLS + RIGHT;
 
-// Where a filter is read from: the thread's own copy, or constant memory.
-struct filter_taps {
-    const float *in_constant;
-    float held[TAPS == 1 ? K : 1];
-
-    __device__ inline filter_taps(const float *constant, const float *global)
-        : in_constant(constant)
-    {
-        if constexpr (TAPS == 1)
-#pragma unroll
-            for (int i = 0; i < K; i++)
-                held[i] = global[i];
-    }
-    __device__ inline float at(int i) const
-    {
-        return TAPS == 1 ? held[i] : in_constant[i];
-    }
-};
-
 // sums[c] = the row's sum for column c
 __device__ inline void sum_row(
-    float (&sums)[COLS], const float (&window)[WINDOW], const struct filter_taps &taps)
+    float (&sums)[COLS], const float (&window)[WINDOW], const filter_taps<K> &taps)
 {
 #pragma unroll
     for (int b = 0; b < K; b++)
@@ -190,7 +114,7 @@ __device__ inline void sum_row(
 // Adds a row to the sums of the columns: sums[a] takes over the sum that filter element a - 1 left
 // in the step before, so that sums[K - 1] is complete.
 __device__ inline void add_row(
-    float (&sums)[K][COLS], const float (&row)[COLS], const struct filter_taps &taps)
+    float (&sums)[K][COLS], const float (&row)[COLS], const filter_taps<K> &taps)
 {
 #pragma unroll
     for (int a = K - 1; a >= 0; a--)
@@ -207,12 +131,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         float *__restrict__ sums,                    // [H][W]
         i64 H, i64 W)
 {
-    const i64 tiles_w = ceildiv(W, TILE_W);
-    const i64 row0 = (blockIdx.x / tiles_w * BLOCK_Y + threadIdx.x / BLOCK_X) * BATCH;
-    const i64 col0 = blockIdx.x % tiles_w * TILE_W + threadIdx.x % BLOCK_X * COLS;
+    const auto [row0, col0] = strip_of_thread<BATCH, COLS>(W);
     if (row0 >= H || col0 >= W)
         return;
-    const struct filter_taps taps(row_taps, row_filter);
+    const filter_taps<K> taps(row_taps, row_filter);
     float window[BATCH][WINDOW];
 #pragma unroll
     for (int i = 0; i < BATCH; i++)
@@ -239,13 +161,11 @@ constexpr int SPAN_H = TILE_H + K - 1, SPAN_W = TILE_W + LEFT + RIGHT; // of x, 
 
 // of_rows[r][c] = the rows' sums of the tile of x.
 __device__ inline void sum_tile(
-    float *of_rows, const float *tile, int col, const struct filter_taps &taps)
+    float *of_rows, const float *tile, int col, const filter_taps<K> &taps)
 {
     for (int r = threadIdx.x / BLOCK_X; r < SPAN_H; r += BLOCK_Y) {
         float window[WINDOW], row[COLS];
-#pragma unroll
-        for (int j = 0; j < WINDOW; j += WIDTH)
-            load(reinterpret_cast<float(&)[WIDTH]>(window[j]), tile + r * SPAN_W + col + j);
+        copy_floats<WIDTH, WINDOW>(window, tile + r * SPAN_W + col);
         sum_row(row, window, taps);
 #pragma unroll
         for (int j = 0; j < COLS; j += WIDTH)
@@ -260,26 +180,20 @@ __device__ inline void sum_tile(
 __device__ inline void read_step(
     float (&floats)[STEP_FLOATS], const float *x, i64 row, i64 col0, i64 H, i64 W)
 {
-    row = bordered<BORDER>(row, H);
-    if (row < 0)
-#pragma unroll
-        for (float &zero : floats)
-            zero = 0.0f;
-    else if constexpr (VARIANT == 3)
-        read_window<BORDER, VEC>(floats, x + row * W, col0 - LEFT, W);
+    if constexpr (VARIANT == 3)
+        read_window<BORDER, BORDER, VEC>(floats, x, row, col0 - LEFT, H, W);
     else
-        read_window<BORDER_ZERO, VEC>(floats, x + row * W, col0, W);
+        read_window<BORDER, BORDER_ZERO, VEC>(floats, x, row, col0, H, W);
 }
 
 // A block's tile of y: from the rows' sums at x if VARIANT is 1, else from x itself.
 __device__ inline void walk(const float *__restrict__ x, const float *__restrict__ row_filter,
     const float *__restrict__ column_filter, float *__restrict__ y, i64 H, i64 W)
 {
-    const i64 tiles_w = ceildiv(W, TILE_W);
-    const i64 tile_row = blockIdx.x / tiles_w * TILE_H, tile_col = blockIdx.x % tiles_w * TILE_W;
+    const auto [tile_row, tile_col] = tile_of_block<ROWS, COLS>(W);
     const int strip = threadIdx.x / BLOCK_X * ROWS, col = threadIdx.x % BLOCK_X * COLS;
     const i64 row0 = tile_row + strip, col0 = tile_col + col; // the thread's first element of y
-    const struct filter_taps row_of(row_taps, row_filter), column_of(column_taps, column_filter);
+    const filter_taps<K> row_of(row_taps, row_filter), column_of(column_taps, column_filter);
 #if VARIANT == 2
     extern __shared__ float4 shared[]; // [SPAN_H][SPAN_W] of x, [SPAN_H][TILE_W] of the rows' sums
     float *const tile = reinterpret_cast<float *>(shared), *const of_rows = tile + SPAN_H * SPAN_W;
@@ -302,10 +216,7 @@ __device__ inline void walk(const float *__restrict__ x, const float *__restrict
         for (int i = 0; i < BATCH; i++) {
             const int r = min(r0 + i, rows - 1); // beyond the last one any row will do
 #if VARIANT == 2
-            const float *const from = of_rows + (strip + r) * TILE_W + col;
-#pragma unroll
-            for (int j = 0; j < COLS; j += WIDTH)
-                load(reinterpret_cast<float(&)[WIDTH]>(floats[i][j]), from + j);
+            copy_floats<WIDTH, COLS>(floats[i], of_rows + (strip + r) * TILE_W + col);
 #else
             read_step(floats[i], x, row0 + r - BEFORE, col0, H, W);
 #endif
