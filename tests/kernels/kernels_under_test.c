@@ -13,6 +13,13 @@ static const char *source_root(void)
     return root ? root : ".";
 }
 
+/* The build tree has a kernel's hooks beside its manifest. */
+static const char *build_root(void)
+{
+    const char *root = getenv("TUNE_BUILD_DIR");
+    return root ? root : ".";
+}
+
 _Noreturn static void give_up(const char *name, const char *why)
 {
     fprintf(stderr, "%s: %s\n", name, why);
@@ -23,7 +30,8 @@ struct plugin *kernel_load(const char *name)
 {
     char manifest[1024], sources[1024];
     struct tune_error err = {0};
-    snprintf(manifest, sizeof manifest, "%s/plugins/%s/%s.json", source_root(), name, name);
+    snprintf(
+        manifest, sizeof manifest, "%s/share/tunerd/plugins/%s/%s.json", build_root(), name, name);
     snprintf(sources, sizeof sources, "%s/kernels_src", source_root());
     struct plugin *plugin = plugin_load(manifest, sources, &err);
     if (plugin == NULL)

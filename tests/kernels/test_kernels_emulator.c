@@ -65,12 +65,13 @@ static void set_up(const char *dtype, const int64_t *dims, json_t *reference_ima
         fail_msg("%s", err.text);
     if (is_special)
         fill_specially(buffers);
-    json_t *answer = worker_link_call(
-        &bench, json_pack("{s:s,s:I,s:O,s:O,s:O,s:o,s:o,s:i,s:n}", "op", "setup", "session",
-                    ++session, "harness", json_object_get(harness, "image"), "reference_image",
-                    json_object_get(reference_image, "image"), "reference_names",
-                    json_object_get(reference_image, "names"), "buffers", buffers, "reference",
-                    reference, "seed", SEED, "hooks"));
+    json_t *answer = worker_link_call(&bench,
+        json_pack("{s:s,s:I,s:O,s:O,s:O,s:o,s:o,s:i,s:s?,s:{s:s,s:s,s:o}}", "op", "setup",
+            "session", ++session, "harness", json_object_get(harness, "image"), "reference_image",
+            json_object_get(reference_image, "image"), "reference_names",
+            json_object_get(reference_image, "names"), "buffers", buffers, "reference", reference,
+            "seed", SEED, "hooks", plugin->hooks, "call", "kernel", plugin->manifest->name, "dtype",
+            dtype, "dims", manifest_shape_to_json(plugin->manifest, dims)));
     if (!json_is_true(json_object_get(answer, "ok"))) {
         char *text = json_dumps(answer, 0);
         fail_msg("%s: %s", plugin->manifest->name, text ? text : "the worker died");
