@@ -146,6 +146,8 @@ static void on_progress(const struct tuning_progress *progress, void *context)
         "done", (json_int_t)progress->done, "total", (json_int_t)progress->total, "configs_per_s",
         progress->configs_per_s, "elapsed_s", progress->elapsed_s);
     manifest_name_choices(job->plugin->manifest, job->shapes[shape], job->progress);
+    if (job_input(job, shape) != NULL)
+        json_object_set_new(job->progress, "input", json_string(job_input(job, shape)));
     json_object_set_new(job->progress, "best_ns",
         progress->best_ns > 0 ? json_real(progress->best_ns) : json_null());
     json_object_set_new(job->progress, "default_ns",
@@ -225,6 +227,8 @@ static void start_shape(struct job *job)
     job->spec.is_local = job->is_local || job->is_background;
     memcpy(job->spec.devices, job->devices, sizeof job->spec.devices);
     memcpy(job->spec.dims, job->shapes[shape], sizeof job->spec.dims);
+    job->spec.input = job_input(job, shape);
+    job->spec.is_local = job->spec.is_local || job->spec.input != NULL; /* others lack the file */
     job->tuning = tuning_start(&job->jobs->deps, &job->spec, &callbacks);
 }
 

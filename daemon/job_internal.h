@@ -55,6 +55,8 @@ void jobs_start_next(struct jobs *jobs);
 
 /* job_request.c */
 int job_parse(struct job *job, struct tune_error *err);
+/* The input that was named for a shape, borrowed; NULL: none. */
+const char *job_input(const struct job *job, size_t shape);
 /* The manifest's own shapes, once the device is known: the emulated one gets small ones. */
 void job_take_manifest_shapes(struct job *job, const struct device_info *device);
 uint64_t job_random_seed(void);

@@ -4,13 +4,15 @@
 #include "client/proto.h"
 #include "daemon/search/search.h"
 #include "daemon/xmalloc.h"
+#include "plugins/sparse_shape.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 static const char *const sweep_keys[] = {"kernel", "shapes", "dtype", "mode", "strategy", "budget",
-    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", "background", "local", NULL};
+    "seed", "prior", "device", "params", "deadline_ms", "nvrtc_cache", "background", "local",
+    "inputs", NULL};
 
 static int parse_shapes(struct job *job, struct tune_error *err)
 {
@@ -32,6 +34,47 @@ static int parse_shapes(struct job *job, struct tune_error *err)
         if (manifest_shape_from_json(manifest, shape, job->shapes[i], err))
             return -1;
     }
+    return 0;
+}
+
+const char *job_input(const struct job *job, size_t shape)
+{
+    return json_string_value(json_array_get(json_object_get(job->request, "inputs"), shape));
+}
+
+static int check_input(const struct job *job, const json_t *input, struct tune_error *err)
+{
+    const char *text = json_string_value(input);
+    if (json_is_null(input))
+        return 0;
+    if (text == NULL || text[0] == '\0' || strlen(text) >= SPARSE_INPUT_BYTES)
+        return tune_fail(err, TUNE_EINVAL, "an input is null or a text of at most %d bytes",
+            SPARSE_INPUT_BYTES - 1);
+    if (sparse_is_file(text) && text[0] != '/')
+        return tune_fail(err, TUNE_EINVAL,
+            "input %.100s: a file's path must begin with / (ours would be another folder)", text);
+    if (!sparse_shape_is_one(job->plugin->manifest))
+        return tune_fail(err, TUNE_EINVAL, "%s takes no matrix, so it has no input to name",
+            job->plugin->manifest->name);
+    return 0;
+}
+
+/* One for each shape, in their order. */
+static int parse_inputs(struct job *job, struct tune_error *err)
+{
+    json_t *list, *input;
+    size_t i;
+    if (proto_array_opt(job->request, "inputs", &list, err))
+        return -1;
+    if (list != NULL && json_array_size(list) != job->shape_count)
+        return tune_fail(err, TUNE_EINVAL, "%zu inputs for %zu shapes: there must be one for each",
+            json_array_size(list), job->shape_count);
+    json_array_foreach (list, i, input) {
+        if (check_input(job, input, err))
+            return -1;
+    }
+    job->spec.is_input_checked = job->jobs->deps.is_system;
+    job->spec.asker = job->owner;
     return 0;
 }
 
@@ -133,8 +176,8 @@ int job_parse(struct job *job, struct tune_error *err)
     if (plugin == NULL)
         return -1;
     job->plugin = plugin_ref(plugin);
-    if (parse_shapes(job, err) || parse_words(job, err) || parse_budget(job, err) ||
-        parse_filter(job, err) || parse_device(job, err) ||
+    if (parse_shapes(job, err) || parse_inputs(job, err) || parse_words(job, err) ||
+        parse_budget(job, err) || parse_filter(job, err) || parse_device(job, err) ||
         proto_int_opt(job->request, "seed", 0, INT64_MAX, &seed, err) ||
         proto_int_opt(job->request, "deadline_ms", 10, 600000, &deadline_ms, err) ||
         proto_bool_opt(job->request, "background", &job->is_background, err) ||

@@ -297,6 +297,7 @@ static void start_parts(struct app *app, struct tune_error *err)
         .harness = &app->harness,
         .compile_workers = app->config.compile_workers,
         .host = app->host,
+        .is_system = app->config.is_system,
         .fleet = app->fleet,
     };
     struct limits_deps limits = {

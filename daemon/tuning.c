@@ -192,6 +192,7 @@ static void free_tuning(struct tuning *tuning)
     free(tuning->dtype);
     free(tuning->mode);
     free(tuning->strategy);
+    free(tuning->input);
     free(tuning->job);
     free(tuning->shape);
     json_decref(tuning->control.package);
@@ -367,6 +368,9 @@ static void copy_spec(struct tuning *tuning, const struct tuning_spec *spec)
     tuning->mode = xstrdup(spec->mode);
     tuning->strategy = xstrdup(spec->strategy);
     tuning->job = xstrdup(spec->job);
+    tuning->input = xstrdup(spec->input);
+    tuning->is_input_checked = spec->is_input_checked;
+    tuning->asker = spec->asker;
     tuning->run_search = xasprintf("%s/search", spec->job);
     tuning->run_again = xasprintf("%s/again", spec->job);
     tuning->run_confirm = xasprintf("%s/confirm", spec->job);

@@ -35,6 +35,8 @@
 #include "plugins/registry.h"
 #include "plugins/space.h"
 
+#include <sys/types.h>
+
 #define TUNING_LANES_MAX 64 /* devices of one tuning */
 #define TUNING_COMMITTING_MAX                                                                      \
     64 /* candidates of one tuning that are finished and wait for the disk: a group commit */
@@ -67,6 +69,7 @@ struct tuning_deps {
     unsigned compile_workers; /* of the scheduler */
     const char *host;
     struct fleet *fleet; /* NULL: none */
+    bool is_system;      /* many users' */
 };
 
 /* Work for another machine: these configurations and no others, under the asker's key, method and
@@ -97,7 +100,10 @@ struct tuning_spec {
     bool no_nvrtc_cache;
     unsigned
         prior; /* TUNING_PRIOR_ bits: what the search begins with; an exhaustive one ignores it */
-    bool is_local; /* measure on this machine alone */
+    bool is_local;         /* measure on this machine alone */
+    const char *input;     /* of plugins/sparse.h, copied; NULL: the inputs follow from the shape */
+    bool is_input_checked; /* a file only if `asker` may read it */
+    uid_t asker;
     struct tuning_help help;
 };
 

@@ -35,14 +35,19 @@ json_t *tuning_setup_request(struct tuning *tuning, uint64_t session, uint64_t i
         tuning_fail(tuning, err.code, "%s for this shape: %s", tuning->manifest->name, err.text);
         return NULL;
     }
-    return json_pack("{s:s, s:I, s:O, s:O, s:O, s:o, s:o, s:I, s:s?, s:{s:s, s:s, s:o}}", "op",
-        "setup", "session", (json_int_t)session, "harness",
+    json_t *request = json_pack("{s:s, s:I, s:O, s:O, s:O, s:o, s:o, s:I, s:s?, s:{s:s, s:s, s:o}}",
+        "op", "setup", "session", (json_int_t)session, "harness",
         json_object_get(tuning->harness, "image"), "reference_image",
         json_object_get(tuning->reference, "image"), "reference_names",
         json_object_get(tuning->reference, "names"), "buffers", buffers, "reference", reference,
         "seed", (json_int_t)(input_seed & INT64_MAX), "hooks", tuning->plugin->hooks, "call",
         "kernel", tuning->manifest->name, "dtype", tuning->dtype, "dims",
         manifest_shape_to_json(tuning->manifest, tuning->dims));
+    if (tuning->input != NULL)
+        json_object_set_new(request, "input", json_string(tuning->input));
+    if (tuning->input != NULL && tuning->is_input_checked)
+        json_object_set_new(request, "input_reader", json_integer((json_int_t)tuning->asker));
+    return request;
 }
 
 /* --- who takes part --------------------------------------------------------------------------- */

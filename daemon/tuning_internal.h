@@ -89,6 +89,9 @@ struct tuning {
     struct device_info device; /* of the first lane; the others are of the same model */
     int64_t dims[MANIFEST_MAX_DIMS];
     char *dtype, *mode, *strategy, *job, *shape, *run_search, *run_again, *run_confirm;
+    char *input; /* or NULL */
+    bool is_input_checked;
+    uid_t asker;
     struct space_filter filter;
     bool has_filter, no_nvrtc_cache;
     size_t budget_evals;

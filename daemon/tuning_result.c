@@ -227,6 +227,8 @@ json_t *tuning_result(const struct tuning *tuning)
             tuning->method, "strategy", tuning->strategy ? tuning->strategy : "", "space",
             (json_int_t)space_count(tuning->space), "messages", tuning->messages);
     manifest_name_choices(tuning->manifest, tuning->dims, result);
+    if (tuning->input != NULL)
+        json_object_set_new(result, "input", json_string(tuning->input));
     json_object_set_new(result, "refused", json_integer((json_int_t)tuning->refused));
     json_object_set_new(result, "timing", timing_json(tuning));
     json_object_set_new(result, "prior", prior_json(tuning));

@@ -42,6 +42,9 @@ static int make_windows(
 static int set_lengths(struct sparse_matrix *matrix, int64_t rows, int64_t columns, int64_t per_row,
     struct tune_error *err)
 {
+    if (rows * per_row > SPARSE_MAX_NONZEROS) /* each below 2^31 */
+        return tune_fail(
+            err, TUNE_ELIMIT, "a matrix has at most %" PRId64 " entries", SPARSE_MAX_NONZEROS);
     if (sparse_begin(matrix, rows, columns, err))
         return -1;
     for (int64_t row = 0; row < rows; row++)

@@ -14,8 +14,9 @@
 
 static const struct command commands[] = {
     {"sweep",
-        "KERNEL [--shape DIMS]... [--shapes-file FILE] [--dtype T] [--mode cold|warm] "
-        "[--strategy S] [--prior P] [--budget LIMITS]... [--seed N] [--device D] "
+        "KERNEL [--shape DIMS]... [--shapes-file FILE] [--input INPUT]... [--dtype T] "
+        "[--mode cold|warm] [--strategy S] [--prior P] [--budget LIMITS]... [--seed N] [--device "
+        "D] "
         "[--param NAME=VALUES]... [--deadline-ms N] [--local] [--no-cache] "
         "[--detach]",
         "measure the kernel's configurations and keep the best", run_sweep},
@@ -66,6 +67,9 @@ static const struct legend {
 } legends[] = {
     {"--shape", "M=4096,N=4096,K=4096; default for sweep: the manifest's shapes"},
     {"--shapes-file", "one shape per line, or a JSON list of objects; - is standard input"},
+    {"--input", "a matrix or graph, from which the shape follows: random:rows=R,per_row=K, "
+                "banded:rows=R,per_row=K,width=W, power_law:rows=R,per_row=K, "
+                "rmat:scale=S,degree=D, grid:side=N, or the path of a Matrix Market file (.mtx)"},
     {"--dtype", "f32, f16, bf16, ...; default: the manifest's first"},
     {"--mode", "cold (L2 flushed before each run, the default) or warm"},
     {"--strategy", "how to choose the next configuration; default: the daemon's choice"},

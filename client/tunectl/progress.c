@@ -57,9 +57,10 @@ char *progress_text(const json_t *params)
     double done = number_of(params, "done"), total = number_of(params, "total");
     double rate = number_of(params, "configs_per_s");
     char *shape = shape_text(params, ",");
+    const char *input = text_of(params, "input"); /* says more, and is shorter */
     fprintf(stream, "%s", text_of(params, "kernel"));
-    if (strcmp(shape, "-") != 0)
-        fprintf(stream, " %s", shape);
+    if (input[0] != '\0' || strcmp(shape, "-") != 0)
+        fprintf(stream, " %s", input[0] != '\0' ? input : shape);
     free(shape);
     if (number_of(params, "shape_count") > 1)
         fprintf(stream, " (shape %.0f of %.0f)", number_of(params, "shape_index") + 1,

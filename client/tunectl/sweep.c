@@ -1,5 +1,6 @@
 /* `sweep`: asks for a job, follows it, shows the winners. */
 #include "follow.h"
+#include "input.h"
 #include "print.h"
 #include "progress.h"
 
@@ -208,6 +209,7 @@ static void add_ties(struct table *table, const json_t *best)
 static void show_result(const json_t *result)
 {
     const json_t *best = json_object_get(result, "best");
+    const char *input = text_of(result, "input");
     char *shape = shape_text(result, " ");
     const char *device = text_of(result, "device");
     char *headline;
@@ -222,6 +224,8 @@ static void show_result(const json_t *result)
     free(shape);
     struct table table;
     table_init(&table, "<<");
+    if (input[0] != '\0')
+        add_pair(&table, "input", input);
     if (json_is_object(best)) {
         add_config(&table, "winner", json_object_get(best, "config"));
         add_time(&table, best);
@@ -375,7 +379,8 @@ static json_t *sweep_request(const struct args *args, struct tune_error *err)
     if (args_has(args, "--local"))
         json_object_set_new(request, "local", json_true());
     if ((mode && parse_choice("--mode", mode, modes, err)) ||
-        (prior && parse_choice("--prior", prior, priors, err)) || pass_shapes(args, request, err) ||
+        (prior && parse_choice("--prior", prior, priors, err)) ||
+        (!args_has(args, "--input") && pass_shapes(args, request, err)) ||
         pass_object(args, "--budget", "budget", parse_budget, request, err) ||
         pass_object(args, "--param", "params", parse_param, request, err) ||
         pass_integer(args, "--seed", "seed", 0, request, err) ||
@@ -406,6 +411,10 @@ int run_sweep(struct tunectl *ctl, const struct args *args)
     if (request == NULL) {
         ctl_fail(ctl, &err);
         return CTL_USAGE;
+    }
+    if (pass_inputs(ctl, args, request, &err)) {
+        json_decref(request);
+        return ctl_fail(ctl, &err);
     }
     if (!args_has(args, "--detach"))
         interrupts_catch();
