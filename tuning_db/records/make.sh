@@ -35,7 +35,9 @@ print()' > "$out/limits.json"
 grep -v '^#' "${MAKE_SHAPES:-$here/shapes.txt}" | while read -r kernel dtype seconds shapes; do
     [ "$kernels" = "  " ] || [ "${kernels#* "$kernel" }" != "$kernels" ] || continue
     for shape in $shapes; do
-        tunectl sweep "$kernel" --dtype "$dtype" --shape "$shape" --seed 1 \
+        what=--shape
+        [ "${shape#*:}" = "$shape" ] || what=--input
+        tunectl sweep "$kernel" --dtype "$dtype" $what "$shape" --seed 1 \
             --budget "evals=1200,seconds=${MAKE_SECONDS:-$seconds}" < /dev/null | tail -n 12
     done
 done

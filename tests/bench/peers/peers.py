@@ -3,7 +3,7 @@
 
 PREFIX is an installed tree; --db a database that has been swept (it is copied), else the shipped records
 answer. In one process, under one timer: our package, asked from the daemon as any client asks, the vendor's
-call (cuBLAS, CUB, PyTorch, cuDNN) and a device copy of the same bytes, in turns, 25 rounds. Each launch
+call (cuBLAS, CUB, cuSPARSE, PyTorch, cuDNN) and a device copy of the same bytes, in turns, 25 rounds. Each launch
 begins with a cold L2: 512 MB are written before it, as often as the GPU needs to be busy until the host has
 queued what is timed (rounds in which the host was late all the same are done again).
 
@@ -32,12 +32,12 @@ FLUSH_BYTES = 512 << 20
 
 
 class Vendor:
-    """cuBLAS and CUB through vendor.cu, built into OUT."""
+    """cuBLAS, CUB and cuSPARSE through vendor.cu, built into OUT."""
 
     def __init__(self, out):
         library = out + "/libvendor.so"
         subprocess.run(["nvcc", "-O3", "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC",
-                        HERE + "/vendor.cu", "-o", library, "-lcublas"], check=True)
+                        HERE + "/vendor.cu", "-o", library, "-lcublas", "-lcusparse"], check=True)
         self._call = ctypes.CDLL(library).vendor_call
 
     def prepare(self, op, arrays, sizes):

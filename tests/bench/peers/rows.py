@@ -2,6 +2,8 @@
 import torch
 import torch.nn.functional as F
 
+import tunerd
+
 TORCH = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
          "i32": torch.int32, "u8": torch.uint8, "u32": torch.uint32}
 BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "u8": 1, "u32": 4}
@@ -349,6 +351,53 @@ def grey_of(rgb):
     return lambda: torch.mv(rgb.to(torch.float16), weights).to(torch.uint8)
 
 
+def random_rows(n, each):
+    return torch.full((n,), each, device="cuda"), torch.randint(0, n, (n, each), device="cuda").sort(1).values.view(-1)
+
+
+def banded_rows(n, each, width):
+    """`each` of the `width` columns around the diagonal."""
+    first = (torch.arange(n, device="cuda") - width // 2).clamp(0, n - width)
+    taken = torch.rand(n, width, device="cuda").argsort(1)[:, :each].sort(1).values
+    return torch.full((n,), each, device="cuda"), (first.unsqueeze(1) + taken).view(-1)
+
+
+def power_law_rows(n, each, exponent=2.1):
+    """Lengths by a power law with that mean, of n at most, in any order; columns anywhere."""
+    share = (torch.arange(n, device="cuda", dtype=torch.float64) + 0.5) / n
+    low, high = 1e-3, 1e3
+    for _ in range(60):  # the shortest length, by bisection
+        shortest = (low * high) ** 0.5
+        lengths = (shortest * share ** (1 / (1 - exponent))).clamp(max=n).round().long()
+        low, high = (shortest, high) if lengths.sum() < n * each else (low, shortest)
+    lengths = lengths[torch.randperm(n, device="cuda")]
+    row = torch.repeat_interleave(torch.arange(n, device="cuda"), lengths)
+    place = (row * n + torch.randint(0, n, row.shape, device="cuda")).sort().values
+    return lengths, place % n
+
+
+def sparse():
+    n = 1 << 20
+    for make, words in ((random_rows, (n, 32)), (power_law_rows, (n, 32)), (banded_rows, (n, 32, 64))):
+        for dtype in ("f32", "f64"):
+            torch.manual_seed(1)
+            lengths, columns = make(*words)
+            offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+            columns = columns.int()
+            count = columns.numel()
+            dims = tunerd.describe_csr(offsets.cpu().numpy(), columns.cpu().numpy(), n)
+            yield Row("spmv", dims, dtype, (4 + BYTES[dtype]) * (count + n) + BYTES[dtype] * n,
+                      lambda o=offsets, c=columns, d=dtype:
+                      {"offsets": o, "columns": c, "values": random(d, c.numel()), "x": random(d, n),
+                       "y": empty(d, n), "theirs": empty(d, n)},
+                      lambda vendor, t, d=dtype:
+                      {name: vendor.prepare("spmv_%s%s" % (d, way), [t[k] for k in (
+                          "offsets", "columns", "values", "x", "theirs")], [n, n, t["columns"].numel()])
+                       for name, way in (("cusparse", ""), ("cusparse_alg2", "_alg2"))},
+                      [at_least("cusparse", 1.0), at_least("cusparse_alg2", 1.0)] if dtype == "f32" else [],
+                      same("y", through("cusparse", "theirs"), 1e-3 if dtype == "f32" else 1e-11))
+
+
 def all_rows():
-    for family in (transposes, reduces, scans, histograms, sorts, convolutions, stencils, norms, elementwise):
+    for family in (transposes, reduces, scans, histograms, sorts, convolutions, stencils, norms, elementwise, sparse):
         yield from family()

@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 from daemon import Daemon  # noqa: E402
 
+# A shape with a ':' in it names an input, from which the shape follows.
 SHAPES = {
     "transpose": ("f32", "M=8192,N=8192"), "reduce": ("f32", "N=268435456"), "scan": ("f32", "N=268435456"),
     "segmented_scan": ("f32", "N=268435456"), "compact": ("f32", "N=268435456"),
@@ -23,6 +24,7 @@ SHAPES = {
     "stencil3d": ("f32", "D=512,H=512,W=512,POINTS=7,STEPS=1"), "softmax": ("f32", "M=16384,N=4096"),
     "layernorm": ("f32", "M=16384,N=4096"), "add": ("f32", "N=268435456"), "saxpy": ("f32", "N=268435456"),
     "rgb_to_grey": ("u8", "N=268435456"), "aos_to_soa": ("f32", "N=268435456,FIELDS=4"),
+    "spmv": ("f32", "random:rows=1048576,per_row=32"),
 }
 # Rungs that are no value of VARIANT, or that another shape shows.
 FURTHER = {
@@ -31,6 +33,8 @@ FURTHER = {
     "stencil3d": [("f32", "D=512,H=512,W=512,POINTS=7,STEPS=4", None),
                   ("f32", "D=512,H=512,W=512,POINTS=25,STEPS=1", None)],
     "softmax": [("f32", "M=1024,N=65536", None)], "layernorm": [("f32", "M=1024,N=65536", None)],
+    "spmv": [("f32", "power_law:rows=1048576,per_row=32", None),
+             ("f32", "banded:rows=1048576,per_row=32,width=64", None)],
 }
 
 
@@ -46,7 +50,8 @@ def sweep(daemon, manifest, dtype, shape, params):
     rows tell."""
     kernel = manifest["name"]
     words = [word for param in params for word in ("--param", param)]
-    result = daemon.ctl("sweep", kernel, "--dtype", dtype, "--shape", shape, *words, "--budget",
+    what = "--input" if ":" in shape else "--shape"
+    result = daemon.ctl("sweep", kernel, "--dtype", dtype, what, shape, *words, "--budget",
                         "evals=60,seconds=1", "--seed", "5", check=False)
     row = {"kernel": kernel, "dtype": dtype, "shape": shape, "rung": " ".join(params), "us": None, "config": None}
     if "counts" not in result:

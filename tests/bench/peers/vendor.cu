@@ -1,11 +1,14 @@
-// The vendor's libraries behind one C function, for peers.py: cuBLAS and CUB.
+// The vendor's libraries behind one C function, for peers.py: cuBLAS, CUB and cuSPARSE.
 //
 //     nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC vendor.cu -o libvendor.so -lcublas
+//     -lcusparse
 #include <cub/cub.cuh>
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
+#include <cusparse.h>
 
 #include <cstring>
+#include <map>
 
 namespace {
 
@@ -13,9 +16,9 @@ typedef long long i64;
 
 struct call {
     const char *op;
-    void **p;       // arrays: inputs, then outputs
-    const i64 *n;   // sizes
-    void *scratch;  // nullptr: only its size is asked for
+    void **p;      // arrays: inputs, then outputs
+    const i64 *n;  // sizes
+    void *scratch; // nullptr: only its size is asked for
     size_t *scratch_bytes;
     cudaStream_t stream;
 };
@@ -133,6 +136,52 @@ int radix_sort(const call &c)
         at<unsigned>(c, 1), (int)c.n[0], 0, 32, c.stream);
 }
 
+// y = A x; what cuSPARSE does once for a matrix is done with the first call that has its scratch.
+struct sparse_product {
+    cusparseSpMatDescr_t matrix;
+    cusparseDnVecDescr_t x, y;
+};
+
+// offsets, columns, values, x, y; rows, columns, entries. A call for the size of the scratch begins
+// anew: what is at the addresses may be another matrix.
+int spmv(const call &c)
+{
+    static cusparseHandle_t handle;
+    static std::map<void *, sparse_product> products;
+    const bool is_f64 = strstr(c.op, "_f64") != nullptr;
+    const cudaDataType type = is_f64 ? CUDA_R_64F : CUDA_R_32F;
+    const cusparseSpMVAlg_t way =
+        strstr(c.op, "_alg2") ? CUSPARSE_SPMV_CSR_ALG2 : CUSPARSE_SPMV_ALG_DEFAULT;
+    const double one = 1, zero = 0;
+    const float one_f32 = 1, zero_f32 = 0;
+    const void *const alpha = is_f64 ? static_cast<const void *>(&one) : &one_f32;
+    const void *const beta = is_f64 ? static_cast<const void *>(&zero) : &zero_f32;
+    const cusparseOperation_t plain = CUSPARSE_OPERATION_NON_TRANSPOSE;
+    if (!handle)
+        cusparseCreate(&handle);
+    cusparseSetStream(handle, c.stream);
+    if (!c.scratch)
+        products.clear();
+    const auto found = products.find(c.scratch);
+    if (found != products.end())
+        return cusparseSpMV(handle, plain, alpha, found->second.matrix, found->second.x, beta,
+            found->second.y, type, way, c.scratch);
+    sparse_product made;
+    int error = cusparseCreateCsr(&made.matrix, c.n[0], c.n[1], c.n[2], c.p[0], c.p[1], c.p[2],
+        CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, type);
+    error = error ? error : cusparseCreateDnVec(&made.x, c.n[1], c.p[3], type);
+    error = error ? error : cusparseCreateDnVec(&made.y, c.n[0], c.p[4], type);
+    if (error)
+        return error;
+    if (!c.scratch)
+        return cusparseSpMV_bufferSize(
+            handle, plain, alpha, made.matrix, made.x, beta, made.y, type, way, c.scratch_bytes);
+    products[c.scratch] = made;
+    error = cusparseSpMV_preprocess(
+        handle, plain, alpha, made.matrix, made.x, beta, made.y, type, way, c.scratch);
+    return error ? error : spmv(c);
+}
+
 } // namespace
 
 // 0, or the library's error; -1 for an operation that is not here.
@@ -154,5 +203,7 @@ extern "C" int vendor_call(const char *op, void **arrays, const long long *sizes
         return merge(c);
     if (!strncmp(c.op, "sort_", 5))
         return radix_sort(c);
+    if (!strncmp(c.op, "spmv_", 5))
+        return spmv(c);
     return -1;
 }
