@@ -197,12 +197,19 @@ template <typename T> __device__ inline T bins_before(T own)
 
 // The thread's keys, or values, of a tile of which `left` are there: within the warp's part, i * 32
 // + lane.
-__device__ inline void read_tile_words(u32 (&v)[ITEMS], const u32 *from, i64 left)
+__device__ inline void read_tile_words(u32 (&v)[ITEMS], const u32 *from, int left)
 {
     const int first = threadIdx.x / 32 * 32 * ITEMS + threadIdx.x % 32;
+    from += first;
+    if (left >= TILE) {
 #pragma unroll
-    for (int i = 0; i < ITEMS; i++)
-        v[i] = left >= TILE || first + i * 32 < left ? from[first + i * 32] : LAST;
+        for (int i = 0; i < ITEMS; i++)
+            v[i] = from[i * 32];
+    } else {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++)
+            v[i] = first + i * 32 < left ? from[i * 32] : LAST;
+    }
 }
 
 // counters[warp][digit] = how many of the warp's keys. The warp waits for its own.
@@ -229,7 +236,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     u32 *const counters = reinterpret_cast<u32 *>(shared); // [WARPS][BINS]
     const i64 first = (i64)blockIdx.x * TILE;
     u32 key[ITEMS];
-    read_tile_words(key, comes_from(keys, out_keys, other_keys, pass) + first, N - first);
+    read_tile_words(
+        key, comes_from(keys, out_keys, other_keys, pass) + first, (int)least(N - first, TILE));
     count_warp(counters, key, pass);
     __syncthreads();
     if (threadIdx.x >= BINS)
@@ -382,6 +390,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 #else
 
+// The lanes whose bit is as the own one.
+__device__ inline u32 lanes_with_bit(u32 digit, int bit)
+{
+#ifdef TUNE_EMULATOR
+    const bool own = digit >> bit & 1;
+    const u32 lanes = __ballot_sync(ALL, own);
+    return own ? lanes : ~lanes;
+#else
+    u32 lanes;
+    asm volatile("{\n\t.reg .pred own;\n\t"
+                 "and.b32 %0, %1, %2;\n\t"
+                 "setp.ne.u32 own, %0, 0;\n\t"
+                 "vote.sync.ballot.b32 %0, own, 0xffffffff;\n\t"
+                 "@!own not.b32 %0, %0;\n\t}"
+                 : "=&r"(lanes)
+                 : "r"(digit), "r"(1u << bit));
+    return lanes;
+#endif
+}
+
 // The lanes of the warp that have the same digit. `masks` is the warp's, and is zero before and
 // after.
 __device__ inline u32 lanes_alike(u32 digit, u32 *masks)
@@ -398,11 +426,8 @@ __device__ inline u32 lanes_alike(u32 digit, u32 *masks)
     }
     u32 alike = ALL;
 #pragma unroll
-    for (int bit = 0; bit < BITS; bit++) {
-        const bool own = digit >> bit & 1;
-        const u32 lanes = __ballot_sync(ALL, own);
-        alike &= own ? lanes : ~lanes;
-    }
+    for (int bit = 0; bit < BITS; bit++)
+        alike &= lanes_with_bit(digit, bit);
     return alike;
 }
 
@@ -517,7 +542,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const i64 tiles = ceildiv(N, TILE);
     const i64 tile = VARIANT == 2 ? take_tile(told + pass) : blockIdx.x;
     word *const words = words_in(told) + pass * tiles * BINS; // [tiles][BINS]
-    const i64 first = tile * TILE, left = N - first;
+    const i64 first = tile * TILE;
+    const int left = (int)least(N - first, TILE);
     u32 key[ITEMS];
     read_tile_words(key, comes_from(keys, out_keys, other_keys, pass) + first, left);
     count_warp(counters, key, pass);
