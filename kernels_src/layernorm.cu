@@ -24,6 +24,7 @@
 #define AHEAD 0 // 1: weight and bias go to shared memory while x is on its way
 #endif
 
+#include "copies.cuh"
 #include "rows.cuh"
 
 static_assert(MIN_BLOCKS * BLOCK * (HELD * ITEMS + 24) <= 65536,
@@ -268,8 +269,8 @@ __device__ inline void copy_columns(element *weights, element *biases,
     const int length = (int)least(part.end - part.from, STEP);
 #pragma unroll 1
     for (int at = threadIdx.x * VEC; at < length; at += BLOCK * VEC) {
-        copy_start(weights + at, weight + part.from + at);
-        copy_start(biases + at, bias + part.from + at);
+        copy_start<sizeof(access_word), true>(weights + at, weight + part.from + at);
+        copy_start<sizeof(access_word), true>(biases + at, bias + part.from + at);
     }
 }
 

@@ -252,7 +252,7 @@ __device__ inline int merge_part(
 __device__ inline void fetch(key_type *to, const key_type *__restrict__ x, i64 chunk, i64 count)
 {
     if (4 * chunk + 4 <= count) {
-        copy4_ahead(to, x + 4 * chunk);
+        copy_start<16>(to, x + 4 * chunk);
         return;
     }
     for (int k = 0; 4 * chunk + k < count; k++)
@@ -260,22 +260,6 @@ __device__ inline void fetch(key_type *to, const key_type *__restrict__ x, i64 c
 }
 
 #if VARIANT == 4
-
-// What a thread has sent for forms a group when it says so.
-__device__ inline void end_group()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Waits for all groups but the last AHEAD.
-__device__ inline void wait_for_groups()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
-#endif
-}
 
 // An array on its way through a ring: elements from next / 4 * 4 on are there or will be.
 struct stream {
@@ -348,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     of_b.begin(b, B, tile * TILE - a_first, rings + RING);
     of_a.fill();
     of_b.fill();
-    wait_ahead();
+    copies_wait();
     __syncthreads();
     for (; tile < end; tile++) {
         const int left = (int)least(TILE, A + B - tile * TILE);
@@ -364,10 +348,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
             of_b.take(TILE - a_taken);
             of_a.fill();
             of_b.fill();
-            end_group();
+            copies_commit();
         }
         write_tile<TRANSPOSED, BLOCK>(out + tile * TILE, v, left, stage);
-        wait_for_groups();
+        copies_wait<AHEAD>();
         __syncthreads();
     }
 }
@@ -408,7 +392,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     key_type *const b_stage = stage + 4 * (ceildiv(a_end, 4) - a_begin / 4);
     fetch_part(stage, a, a_begin, a_end, A);
     fetch_part(b_stage, b, b_begin, b_end, B);
-    wait_ahead();
+    copies_wait();
     __syncthreads();
     const int left = (int)(end - first);
     key_type v[ITEMS];

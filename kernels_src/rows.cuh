@@ -257,29 +257,6 @@ __device__ inline void recall(float (&v)[ITEMS], const element *row, const step 
             load(reinterpret_cast<float(&)[VEC]>(v[i]), row + i * THREADS);
 }
 
-// Starts a copy of an access's elements to shared memory, by way of L1, where other blocks find
-// them. From compute capability 8.0 on it runs by itself until copies_wait; before that it is done
-// at once.
-__device__ inline void copy_start(element *to, const element *from)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile(
-        "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-        "l"(from), "n"(sizeof(access_word))
-        : "memory");
-#else
-    *reinterpret_cast<access_word *>(to) = *reinterpret_cast<const access_word *>(from);
-#endif
-}
-
-// Waits until the thread's own copies are done. Other threads see them after a barrier.
-__device__ inline void copies_wait()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 // Sums over all threads whose lanes differ in the bits below WIDTH; each of them gets the same
 // results.
 template <int WIDTH, int COUNT> __device__ inline void lanes_sum(float (&sums)[COUNT])

@@ -5,7 +5,7 @@
 // A tile is what a block takes at once, and each warp has its own part of it, in order. Elements
 // are 4 bytes: float, or int, whose sums wrap.
 #pragma once
-#include "common.cuh"
+#include "copies.cuh"
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -166,29 +166,6 @@ __device__ inline void write_tile(T *__restrict__ out, const T (&v)[COUNT], i64 
         for (int i = 0; i < COUNT; i += 4)
             store4(out + layout::offset(i), v + i);
     }
-}
-
-// Four elements from global to shared memory, both aligned to 16 bytes, without waiting for them;
-// wait_ahead waits for those of the own thread, which may then read them.
-template <typename T> __device__ inline void copy4_ahead(T *to, const T *from)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)),
-        "l"(from)
-        : "memory");
-#else
-    T four[4];
-    load4(four, from);
-    store4(to, four);
-#endif
-}
-
-__device__ inline void wait_ahead()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 // --- sums ----------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ __device__ inline void fetch_tile(T *ahead, const T *__restrict__ x, i64 N, i64 
         return;
 #pragma unroll
     for (int i = 0; i < ITEMS; i += 4)
-        copy4_ahead(own_four(ahead, i), x + tile * TILE + fetched_layout::offset(i));
+        copy_start<16>(own_four(ahead, i), x + tile * TILE + fetched_layout::offset(i));
 }
 
 // The tile that fetch_tile was called for, as read_tile reads it.
@@ -129,7 +129,7 @@ __device__ inline void read_fetched(
 {
     const i64 first = tile * TILE;
     if (first + TILE <= N) {
-        wait_ahead();
+        copies_wait();
 #pragma unroll
         for (int i = 0; i < ITEMS; i += 4)
             load4(v + i, own_four(ahead, i));

@@ -1,7 +1,7 @@
-// What the stencils share: tunables, copies from global to shared memory that leave the thread
-// free, stores, the order of a call's launches, and a cell of the reference.
+// What the stencils share: tunables, stores, the order of a call's launches, and a cell of the
+// reference.
 #pragma once
-#include "common.cuh"
+#include "copies.cuh"
 
 #ifndef STEPS_PER_LAUNCH
 #define STEPS_PER_LAUNCH 1 // time steps in one launch
@@ -9,44 +9,6 @@
 #ifndef STREAM
 #define STREAM 1 // 1: stores with the hint that nobody reads them soon
 #endif
-
-// Starts a copy of FLOATS floats from global to shared memory. From compute capability 8.0 on it
-// runs by itself until copies_wait; before that it is done at once. Addresses are aligned to its
-// size.
-template <int FLOATS> __device__ inline void copy_start(float *to, const float *from)
-{
-#if __CUDA_ARCH__ >= 800
-    const unsigned shared = (unsigned)__cvta_generic_to_shared(to);
-    if constexpr (FLOATS == 4) // past L1: what other blocks need of it they find in L2
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from)
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(FLOATS * 4)
-            : "memory");
-#else
-    float v[FLOATS];
-    load(v, from);
-    store(to, v);
-#endif
-}
-
-// Ends a group of copies: what the thread has started since the last group.
-__device__ inline void copies_commit()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Waits until at most PENDING of the thread's groups are under way. Other threads see the copies
-// after a barrier.
-template <int PENDING> __device__ inline void copies_wait()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
-}
 
 // Stores 1, 2 or 4 floats by one access; a plain assignment may become one for each float.
 // STREAMING: they are not read again soon, so L2 gives their line up first and keeps what

@@ -240,7 +240,7 @@ __device__ inline void start_plane(
 #pragma unroll
     for (int i = 0; i < COPIES; i++)
         if (list.offset[i] >= 0)
-            copy_start<VEC>(plane + (threadIdx.x + i * THREADS) * VEC,
+            copy_start<VEC * sizeof(float)>(plane + (threadIdx.x + i * THREADS) * VEC,
                 from + z * size.H * size.W + list.offset[i]);
 }
 
