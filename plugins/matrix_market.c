@@ -12,7 +12,7 @@
 
 /* A short file must not take gigabytes: a side is at most this long, or this many times the number
  * of entries, whichever is more. */
-#define SIDE_ALWAYS (INT64_C(1) << 24)
+#define SIDE_ALWAYS (INT64_C(1) << 20)
 #define SIDE_PER_ENTRY 64
 
 struct entry {
