@@ -32,9 +32,11 @@ FLUSH_BYTES = 512 << 20
 
 
 class Vendor:
-    """cuBLAS, CUB and cuSPARSE through vendor.cu, built into OUT."""
+    """cuBLAS, CUB and cuSPARSE through vendor.cu, built into OUT; `prefix` is for peers that are packages of
+    ours."""
 
-    def __init__(self, out):
+    def __init__(self, out, prefix):
+        self.prefix = prefix
         library = out + "/libvendor.so"
         subprocess.run(["nvcc", "-O3", "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC",
                         HERE + "/vendor.cu", "-o", library, "-lcublas", "-lcusparse"], check=True)
@@ -181,7 +183,7 @@ def main():
         del words[at:at + 2]
     prefix, out, kernels = os.path.abspath(words[0]), os.path.abspath(words[1]), words[2:]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    vendor = Vendor(out)
+    vendor = Vendor(out, prefix)
     results, failed = [], 0
     begun = time.monotonic()
     with Daemon(prefix, db=db) as daemon:

@@ -24,7 +24,7 @@ SHAPES = {
     "stencil3d": ("f32", "D=512,H=512,W=512,POINTS=7,STEPS=1"), "softmax": ("f32", "M=16384,N=4096"),
     "layernorm": ("f32", "M=16384,N=4096"), "add": ("f32", "N=268435456"), "saxpy": ("f32", "N=268435456"),
     "rgb_to_grey": ("u8", "N=268435456"), "aos_to_soa": ("f32", "N=268435456,FIELDS=4"),
-    "spmv": ("f32", "random:rows=1048576,per_row=32"),
+    "spmv": ("f32", "random:rows=1048576,per_row=32"), "bfs": ("i32", "rmat:scale=20,degree=16"),
 }
 # Rungs that are no value of VARIANT, or that another shape shows.
 FURTHER = {
@@ -35,6 +35,7 @@ FURTHER = {
     "softmax": [("f32", "M=1024,N=65536", None)], "layernorm": [("f32", "M=1024,N=65536", None)],
     "spmv": [("f32", "power_law:rows=1048576,per_row=32", None),
              ("f32", "banded:rows=1048576,per_row=32,width=64", None)],
+    "bfs": [("i32", "grid:side=1024", None)],
 }
 
 
