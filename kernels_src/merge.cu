@@ -221,29 +221,29 @@ struct part {
 };
 
 // The thread's ITEMS elements of a tile: a has its first na elements from one array, b its first nb
-// from the other. Both stand in the shared memory that begins at a.data. Returns how many elements
-// of a precede what comes after the thread's. Elements behind the ends are read and not used; those
-// of v that stand behind both ends are undefined.
+// from the other. Returns how many elements of a precede what comes after the thread's. Elements
+// behind the ends are read and not used; those of v that stand behind both ends are undefined.
+// WHOLE: na and nb are as large as the tile, so that neither can end in it.
+template <bool WHOLE>
 __device__ inline int merge_part(
     key_type (&v)[ITEMS], const part &a, int na, const part &b, int nb, int diagonal)
 {
     int i = co_rank(a, na, b, nb, diagonal), j = diagonal - i;
-    const u32 b_offset = (u32)(b.data - a.data);
     u32 a_at = wrapped(a.first + i), b_at = wrapped(b.first + j);
     key_type x = a.data[a_at], y = b.data[b_at];
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
-        const bool from_a = j >= nb || (i < na && x <= y);
+        const bool from_a = WHOLE ? x <= y : j >= nb || (i < na && x <= y);
         v[k] = from_a ? x : y;
-        // One access for the next element of whichever array it was.
-        const u32 next = wrapped((from_a ? a_at : b_at) + 1);
-        const key_type element = a.data[next + (from_a ? 0 : b_offset)];
-        i += from_a;
-        j += !from_a;
-        a_at = from_a ? next : a_at;
-        b_at = from_a ? b_at : next;
-        x = from_a ? element : x;
-        y = from_a ? y : element;
+        if (from_a) {
+            i++;
+            a_at = wrapped(a_at + 1);
+            x = a.data[a_at];
+        } else {
+            j++;
+            b_at = wrapped(b_at + 1);
+            y = b.data[b_at];
+        }
     }
     return i;
 }
@@ -338,8 +338,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
         const int left = (int)least(TILE, A + B - tile * TILE);
         const int diagonal = min((int)threadIdx.x * ITEMS, left);
         key_type v[ITEMS];
-        const int taken =
-            merge_part(v, of_a.now(), of_a.left(TILE), of_b.now(), of_b.left(TILE), diagonal);
+        const int na = of_a.left(TILE), nb = of_b.left(TILE);
+        const int taken = na == TILE && nb == TILE
+                              ? merge_part<true>(v, of_a.now(), TILE, of_b.now(), TILE, diagonal)
+                              : merge_part<false>(v, of_a.now(), na, of_b.now(), nb, diagonal);
         if (threadIdx.x == BLOCK - 1)
             a_taken = taken;
         __syncthreads(); // also: the tile's part of the rings has been read
@@ -396,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     __syncthreads();
     const int left = (int)(end - first);
     key_type v[ITEMS];
-    merge_part(v, part{stage, (u32)(a_begin % 4)}, (int)(a_end - a_begin),
+    merge_part<false>(v, part{stage, (u32)(a_begin % 4)}, (int)(a_end - a_begin),
         part{b_stage, (u32)(b_begin % 4)}, (int)(b_end - b_begin),
         min((int)threadIdx.x * ITEMS, left));
     __syncthreads(); // the parts have been read

@@ -2,6 +2,7 @@
 // that several blocks have a part of, and the conversions from CSR, which are done once for a
 // matrix and not at each call. Included after the tunables.
 #pragma once
+#include "copies.cuh"
 #include "vectors.cuh"
 
 typedef unsigned int u32;
@@ -76,27 +77,6 @@ template <typename T, int COUNT> __device__ inline void read_entries(T (&out)[CO
         for (int j = 0; j < PART; j++)
             out[i + j] = part.at[j];
     }
-}
-
-// 16 bytes from global to shared memory, both aligned to them, without waiting for them; wait_ahead
-// waits for those of the own thread, which may then read them.
-__device__ inline void copy_ahead(element *to, const element *from)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)),
-        "l"(from)
-        : "memory");
-#else
-    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-#endif
-}
-
-__device__ inline void wait_ahead()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 // --- rows ---------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ __device__ inline void fetch_tile(
 {
     for (int i = threadIdx.x * WIDE; i < COLUMN_TILE; i += BLOCK * WIDE) {
         if (first + i + WIDE <= columns)
-            copy_ahead(to + i, x + first + i);
+            copy_start<16>(to + i, x + first + i);
         else
             for (int j = 0; j < WIDE && first + i + j < columns; j++)
                 to[i + j] = x[first + i + j];
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     next.read(packed, values, from, end);
     for (i64 t = 0; t < tiles; t++) {
         some = next;
-        wait_ahead();
+        copies_wait();
         __syncthreads(); // and the tile before has been used
         int end_after = next_end;
         if (t + 1 < tiles) {
