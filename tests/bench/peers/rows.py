@@ -2,6 +2,7 @@
 import torch
 import torch.nn.functional as F
 
+import graphs
 import tunerd
 
 TORCH = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
@@ -370,6 +371,8 @@ def power_law_rows(n, each, exponent=2.1):
         shortest = (low * high) ** 0.5
         lengths = (shortest * share ** (1 / (1 - exponent))).clamp(max=n).round().long()
         low, high = (shortest, high) if lengths.sum() < n * each else (low, shortest)
+    excess = int(lengths.sum()) - n * each
+    lengths[n - abs(excess):] -= 1 if excess > 0 else -1
     lengths = lengths[torch.randperm(n, device="cuda")]
     row = torch.repeat_interleave(torch.arange(n, device="cuda"), lengths)
     place = (row * n + torch.randint(0, n, row.shape, device="cuda")).sort().values
@@ -398,6 +401,30 @@ def sparse():
                       same("y", through("cusparse", "theirs"), 1e-3 if dtype == "f32" else 1e-11))
 
 
+def searches():
+    """No vendor's: direction is compared with the best that pushes only."""
+    push_only = []
+
+    def pushed(vendor, t, dims):
+        if not push_only:
+            push_only.append(graphs.PushOnly(vendor.prefix, ("rmat:scale=20,degree=16", "grid:side=1024")))
+        inputs = [t["offsets"], t["columns"], t["source"]]
+        return {"push": lambda: push_only[0].kernel(*inputs, out={"levels": t["theirs"]}, dims=dims)}
+
+    for make, words, goals in ((graphs.rmat, (20, 16), [at_least("push", 2.0)]),
+                               (graphs.rmat, (22, 16), [at_least("push", 2.0)]), (graphs.grid, (1024,), [])):
+        torch.manual_seed(1)
+        offsets, columns = make(*words)
+        dims = graphs.dims_of(offsets, columns)
+        n = dims["ROWS"]
+        yield Row("bfs", dims, "i32", 4 * (2 * n + columns.numel()),
+                  lambda o=offsets, c=columns, n=n:
+                  {"offsets": o, "columns": c, "source": torch.diff(o).argmax().view(1), "levels": empty("i32", n),
+                   "theirs": empty("i32", n)},
+                  lambda vendor, t, d=dims: pushed(vendor, t, d), goals, same("levels", through("push", "theirs")))
+
+
 def all_rows():
-    for family in (transposes, reduces, scans, histograms, sorts, convolutions, stencils, norms, elementwise, sparse):
+    for family in (transposes, reduces, scans, histograms, sorts, convolutions, stencils, norms, elementwise, sparse,
+                   searches):
         yield from family()
