@@ -120,6 +120,20 @@ void tune_set_limit(struct tune *tune, int limit_ms);
  * compare it to know whether what they loaded is still the best. */
 uint64_t tune_generation(struct tune *tune);
 
+/* --- sparse matrices and graphs ----------------------------------------------------------------
+ */
+
+#define TUNE_SPARSE_DIMS 7
+
+/* What describes a matrix in the shapes of kernels that take one: ROWS, COLUMNS, NONZEROS, SPREAD,
+ * LONGEST, BANDWIDTH and SKEW, in this order, into dims[TUNE_SPARSE_DIMS]. Row i has the columns
+ * columns_of[offsets[i]] to columns_of[offsets[i + 1] - 1]; `offset_bytes` is 4 or 8; the arrays
+ * lie in host memory. It reads all of them, once for each matrix is enough. A query takes the dims
+ * that its kernel has: a graph's, which is square, has no COLUMNS. TUNE_EINVAL for what is no
+ * matrix, or has no entries. */
+int tune_sparse_describe_csr(int64_t rows, int64_t columns, const void *offsets, int offset_bytes,
+    const int32_t *columns_of, struct tune_dim *dims, struct tune_error *err);
+
 /* --- news ------------------------------------------------------------------------------------- */
 
 /* Asks to be told when a sweep of this query's key (kernel, shape, dtype, mode) has ended with a

@@ -205,6 +205,34 @@ class News(unittest.TestCase):
                                  ["progress", "done"])
 
 
+class Sparse(unittest.TestCase):
+    OFFSETS, COLUMNS = [0, 3, 3, 4], [0, 1, 3, 1]
+    WANTED = {"ROWS": 3, "COLUMNS": 4, "NONZEROS": 4, "SPREAD": 150, "LONGEST": 3, "BANDWIDTH": 4, "SKEW": 120}
+
+    def test_a_matrix_is_described_as_by_libtune(self):  # test_sparse.c has the same one
+        self.assertEqual(tunerd.describe_csr(self.OFFSETS, self.COLUMNS, 4), self.WANTED)
+
+    def test_it_needs_no_numpy(self):
+        with unittest.mock.patch("tunerd.sparse._numpy", return_value=None):
+            self.assertEqual(tunerd.describe_csr(self.OFFSETS, self.COLUMNS, 4), self.WANTED)
+            # 100 rows of 3 entries beside the diagonal, of which the first and last lack one
+            columns = [c for r in range(100) for c in (r - 1, r, r + 1) if 0 <= c < 100]
+            ends = [sum(1 for r in range(row) for c in (r - 1, r, r + 1) if 0 <= c < 100) for row in range(101)]
+            shape = tunerd.describe_csr(ends, columns, 100)
+        self.assertEqual(shape, tunerd.describe_csr(ends, columns, 100))
+        self.assertEqual(shape, {"ROWS": 100, "COLUMNS": 100, "NONZEROS": 298, "SPREAD": 100, "LONGEST": 3,
+                                 "BANDWIDTH": 2, "SKEW": 100})
+
+    def test_what_is_no_matrix_is_an_error(self):
+        for none in (None, tunerd.sparse._numpy()):
+            with unittest.mock.patch("tunerd.sparse._numpy", return_value=none):
+                for offsets, columns in (([0], []), ([1, 4], [0] * 4), ([0, 5], [0] * 4), ([0, 4], [4] * 4),
+                                         ([0, 4], [-1] * 4), ([0, 3, 2, 4], [0] * 4), ([0, 0], [])):
+                    with self.assertRaises(tunerd.Error) as caught:
+                        tunerd.describe_csr(offsets, columns, 4)
+                    self.assertEqual(caught.exception.code, "invalid_request")
+
+
 class Records(unittest.TestCase):
     ROW = {"kernel": "gemm", "shape": {"M": 1}, "config": {"BM": 64}, "median_ns": 5.0, "time": 1000}
 

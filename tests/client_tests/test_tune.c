@@ -856,6 +856,25 @@ static void a_forked_child_is_told_to_open_its_own(void **state)
     stand_in_finish(&daemon);
 }
 
+/* The matrix of test_sparse.c. */
+static void a_matrix_is_described_in_dims(void **state)
+{
+    static const int32_t offsets[] = {0, 3, 3, 4}, columns_of[] = {0, 1, 3, 1};
+    static const char *const names[] = {
+        "ROWS", "COLUMNS", "NONZEROS", "SPREAD", "LONGEST", "BANDWIDTH", "SKEW"};
+    static const int64_t values[] = {3, 4, 4, 150, 3, 4, 120};
+    struct tune_dim dims[TUNE_SPARSE_DIMS];
+    struct tune_error err = {.code = TUNE_OK};
+    (void)state;
+    assert_int_equal(tune_sparse_describe_csr(3, 4, offsets, 4, columns_of, dims, &err), 0);
+    for (int i = 0; i < TUNE_SPARSE_DIMS; i++) {
+        assert_string_equal(dims[i].name, names[i]);
+        assert_int_equal(dims[i].value, values[i]);
+    }
+    assert_int_equal(tune_sparse_describe_csr(3, 4, offsets, 2, columns_of, dims, &err), -1);
+    assert_int_equal(err.code, TUNE_EINVAL);
+}
+
 int main(void)
 {
     char plugins[512];
@@ -869,6 +888,7 @@ int main(void)
         cmocka_unit_test(questions_that_make_no_sense_are_refused),
         cmocka_unit_test(a_socket_path_that_is_too_long_opens_nothing),
         cmocka_unit_test(an_answer_of_the_daemon_is_asked_once),
+        cmocka_unit_test(a_matrix_is_described_in_dims),
         cmocka_unit_test(all_of_a_query_reaches_the_daemon),
         cmocka_unit_test(questions_that_differ_anywhere_are_asked_apart),
         cmocka_unit_test(the_daemons_refusal_is_handed_on),

@@ -19,13 +19,15 @@ for each. A Client survives a restart of the daemon: it connects again, and asks
 twice does no harm. News come by subscribe() and next_news(), or by poll() in an event loop (fileno()).
 
 Kernel launches on PyTorch tensors and CuPy arrays through the CUDA driver; tunerd.cupy.raw_module(answer)
-makes a CuPy RawModule of an answer's code. Neither PyTorch, CuPy nor pandas is needed until it is used.
+makes a CuPy RawModule of an answer's code. describe_csr(offsets, columns, n_columns) gives the shape of a
+sparse matrix or graph of yours. Neither PyTorch, CuPy nor pandas is needed until it is used.
 
 A failure is a tunerd.Error with `code`, the daemon's stable word ("not_found", "no_daemon", ...). A program
 that has to go on without a daemon catches "no_daemon" and uses what it used before it knew tunerd.
 """
 from .client import PROTOCOL, SYSTEM_SOCKET, Client, Error, Json, Shape, connect
 from .kernel import Kernel
+from .sparse import describe_csr
 
-__all__ = ["PROTOCOL", "SYSTEM_SOCKET", "Client", "Error", "Json", "Kernel", "Shape", "connect"]
+__all__ = ["PROTOCOL", "SYSTEM_SOCKET", "Client", "Error", "Json", "Kernel", "Shape", "connect", "describe_csr"]
 __version__ = "0.1.0"
