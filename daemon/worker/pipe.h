@@ -41,7 +41,9 @@
  * {"id","op":"setup","session":N,"harness":BASE64 (image of kernels_src/harness.cu),
  *  "reference_image":BASE64,"reference_names":{...},"buffers":[plan_buffers],
  *  "reference":plan_reference,"seed":N,"hooks":PATH|null,
- *  "call":{"kernel","dtype","dims":{"M":1024}} (needed with hooks only)}
+ *  "call":{"kernel","dtype","dims":{"M":1024}} (needed with hooks only),
+ *  "input":TEXT (the matrix that buffers with "matrix" are filled from, plugins/sparse.h; without
+ *  it one is made from that description),"input_reader":UID (who must be allowed to read its file)}
  *   Allocates and fills inputs (seed), runs the reference, keeps both; ends any earlier session.
  *   -> {"id","ok":true,"setup_ms"}
  *   -> {"id","ok":false,"setup_ms", and the fields of a failure}
