@@ -223,8 +223,9 @@ struct part {
 // The thread's ITEMS elements of a tile: a has its first na elements from one array, b its first nb
 // from the other. Returns how many elements of a precede what comes after the thread's. Elements
 // behind the ends are read and not used; those of v that stand behind both ends are undefined.
-// WHOLE: na and nb are as large as the tile, so that neither can end in it.
-template <bool WHOLE>
+// GUARDED: comparing alone keeps the thread from taking what is behind an end: it is the array's
+// next element, which comes after the tile, or the part is as large as the tile and cannot end.
+template <bool GUARDED>
 __device__ inline int merge_part(
     key_type (&v)[ITEMS], const part &a, int na, const part &b, int nb, int diagonal)
 {
@@ -233,7 +234,7 @@ __device__ inline int merge_part(
     key_type x = a.data[a_at], y = b.data[b_at];
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
-        const bool from_a = WHOLE ? x <= y : j >= nb || (i < na && x <= y);
+        const bool from_a = GUARDED ? x <= y : j >= nb || (i < na && x <= y);
         v[k] = from_a ? x : y;
         if (from_a) {
             i++;
@@ -391,16 +392,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     const i64 a_begin = VARIANT == 2 ? found[0] : parts[blockIdx.x];
     const i64 a_end = VARIANT == 2 ? found[1] : parts[blockIdx.x + 1];
     const i64 b_begin = first - a_begin, b_end = end - a_end;
-    key_type *const b_stage = stage + 4 * (ceildiv(a_end, 4) - a_begin / 4);
-    fetch_part(stage, a, a_begin, a_end, A);
-    fetch_part(b_stage, b, b_begin, b_end, B);
+    const bool has_next = a_end < A && b_end < B; // an element after each part, which comes too
+    key_type *const b_stage = stage + 4 * (ceildiv(a_end + has_next, 4) - a_begin / 4);
+    fetch_part(stage, a, a_begin, a_end + has_next, A);
+    fetch_part(b_stage, b, b_begin, b_end + has_next, B);
     copies_wait();
     __syncthreads();
     const int left = (int)(end - first);
     key_type v[ITEMS];
-    merge_part<false>(v, part{stage, (u32)(a_begin % 4)}, (int)(a_end - a_begin),
-        part{b_stage, (u32)(b_begin % 4)}, (int)(b_end - b_begin),
-        min((int)threadIdx.x * ITEMS, left));
+    const part of_a = {stage, (u32)(a_begin % 4)}, of_b = {b_stage, (u32)(b_begin % 4)};
+    const int na = (int)(a_end - a_begin), nb = (int)(b_end - b_begin);
+    const int diagonal = min((int)threadIdx.x * ITEMS, left);
+    if (has_next)
+        merge_part<true>(v, of_a, na, of_b, nb, diagonal);
+    else
+        merge_part<false>(v, of_a, na, of_b, nb, diagonal);
     __syncthreads(); // the parts have been read
     write_tile<TRANSPOSED, BLOCK>(out + first, v, end - first, stage);
 }
