@@ -421,7 +421,8 @@ __device__ inline u32 lanes_alike(u32 digit, u32 *masks)
         __syncwarp();
         const u32 alike = masks[digit];
         __syncwarp();
-        masks[digit] = 0;
+        if (alike >> threadIdx.x % 32 == 1) // the last of them
+            masks[digit] = 0;
         return alike;
     }
     u32 alike = ALL;
