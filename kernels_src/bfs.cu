@@ -515,8 +515,10 @@ __device__ inline void push(const search_state &search, const piece *from, int e
 
 // Block 0 by itself, until nothing is left or the frontier has more than SMALL edges, or more
 // pieces than fit. What it has reached last is handed over as after any other turn.
-__device__ __noinline__ void search_alone(const search_state &search, const piece *from,
-    int entries, int level, u32 explored, piece *queues, piece *there, counts *next)
+// A function of its own, so that the registers it needs are not missing elsewhere; `search` by
+// value, since what is handed on by address lies in memory for everybody.
+__device__ __noinline__ void search_alone(search_state search, const piece *from, int entries,
+    int level, u32 explored, piece *queues, piece *there, counts *next)
 {
     __shared__ block_queue own[3];
     for (int i = 0; i < 3; i++)
