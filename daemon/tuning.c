@@ -261,6 +261,14 @@ static void on_time_over(uv_timer_t *timer)
     tuning_pump(tuning);
 }
 
+void tuning_start_clock(struct tuning *tuning)
+{
+    if (tuning->budget_seconds > 0 && !tuning->clock_runs)
+        uv_timer_start(
+            &tuning->timer, on_time_over, (uint64_t)(tuning->budget_seconds * 1000) + 1, 0);
+    tuning->clock_runs = true;
+}
+
 /* Also where the budget would allow every configuration: time may end first, and then those that
  * promise most should have been measured. */
 static void choose_strategy(struct tuning *tuning)
@@ -327,9 +335,6 @@ static void on_read(uv_work_t *work, int status)
     if (tuning->search != NULL) {
         tuning_report(tuning, "searching");
         tuning_request_parts(tuning);
-        if (tuning->budget_seconds > 0)
-            uv_timer_start(
-                &tuning->timer, on_time_over, (uint64_t)(tuning->budget_seconds * 1000) + 1, 0);
         if (tuning->is_canceled)
             drop_unmeasured(tuning);
     }

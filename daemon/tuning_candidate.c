@@ -219,6 +219,7 @@ static void keep_detail(struct candidate *candidate, const struct row *row)
 void candidate_finish(struct candidate *candidate, struct row *row)
 {
     struct tuning *tuning = candidate->tuning;
+    tuning_start_clock(tuning);
     candidate->outcome = row->outcome;
     row->candidate = candidate;
     row->run = candidate->is_again ? tuning->run_again : tuning->run_search;

@@ -282,6 +282,19 @@ class Kernels(unittest.TestCase):
                 kernel(x, factor, dims={"op": 2})
             self.assertIn("has no dimension op; it has N, OP", str(caught.exception))
 
+    def test_buffers_that_a_shape_leaves_empty_may_be_left_out(self):
+        kernel = tunerd.Kernel(self.client, "radix_sort")
+        numbers = [(i * 7919) % 1000 for i in range(300)]
+        keys, values = Tensor("uint32", (300,), numbers), Tensor("uint32", (300,), list(range(300)))
+        self.assertEqual(kernel(keys, None).tolist(), sorted(numbers))
+        self.assertEqual(kernel(keys, Tensor("uint32", (0,), [])).tolist(), sorted(numbers))
+        out, places = kernel(keys, values, dims={"VALUES": "pairs"})
+        self.assertEqual([numbers[i] for i in places.tolist()], out.tolist())
+        self.assertEqual(out.tolist(), sorted(numbers))
+        with self.assertRaises(tunerd.Error) as caught:
+            kernel(keys, None, dims={"VALUES": "pairs"})
+        self.assertIn("values is None; radix_sort of this shape takes 300 elements", str(caught.exception))
+
     def test_what_is_done_once_is_kept_for_the_last_inputs(self):
         kernel = tunerd.Kernel(self.client, "doubled")
         arrays = [Tensor("float32", (8,), [10.0 + i] * 8) for i in range(6)]

@@ -7,7 +7,7 @@ import sys
 import types
 
 #: name -> (bytes, struct's letter); bfloat16 by its bits
-_FORMATS = {"float32": (4, "f"), "float16": (2, "e"), "bfloat16": (2, None), "uint8": (1, "B"),
+_FORMATS = {"uint32": (4, "I"), "float32": (4, "f"), "float16": (2, "e"), "bfloat16": (2, None), "uint8": (1, "B"),
             "int64": (8, "q")}
 
 

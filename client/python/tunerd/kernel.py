@@ -12,7 +12,8 @@ ones only launch, on the current stream, without waiting for the GPU.
 
 Which array is which: those given are the kernel's buffers of role "in" and "inout" in the order of
 its manifest (client.describe(name)["buffers"]); "out" ones are allocated, or given as `out`; scratch
-is allocated. Arrays are contiguous, of the buffer's dtype, on one GPU, and begin at an address that is
+is allocated. A buffer that a shape leaves empty (the values of a sort of keys alone) may be given as None.
+Arrays are contiguous, of the buffer's dtype, on one GPU, and begin at an address that is
 a multiple of 16.
 
 Which shape: where a buffer's count is a product of dims, "M * N", these are the array's last axes, and
@@ -197,7 +198,7 @@ class Kernel:
         if self._dtype:
             return self._dtype
         for buffer, array in zip(self._inputs, arrays):
-            if buffer.dtype == "T":
+            if buffer.dtype == "T" and array is not None:
                 dtype: str = library.dtype_of(array)
                 if dtype not in self._dtypes:
                     raise Error("invalid_request", "%s is %s; %s is made for %s"
@@ -213,7 +214,7 @@ class Kernel:
                             % (self.name, name, ", ".join(self._dims)))
         found = {name: (self._value_of(name, value), "dims") for name, value in (dims or {}).items()}
         for buffer, array in zip(self._inputs, arrays):
-            if buffer.factors is None:
+            if buffer.factors is None or array is None:
                 continue
             axes = _last_axes(buffer, tuple(array.shape))
             for name, value in zip(buffer.factors, axes):
@@ -246,7 +247,7 @@ class Kernel:
             self._generation = self._client.generation
             self._plans.clear()
         key = (library.device_of(arrays[0]), tuple(sorted(dims.items())) if dims else None,
-               *((tuple(array.shape), array.dtype) for array in arrays))
+               *((tuple(array.shape), array.dtype) if array is not None else None for array in arrays))
         plan = self._plans.pop(key, None)
         if plan is None:
             plan = self._make_plan(library, arrays, dims)
@@ -276,7 +277,7 @@ class Kernel:
             self._check_input(library, buffer, array, dtype, sizes[buffer.name])
         outputs = []
         for buffer in self._buffers:
-            if buffer.role == "out":
+            if buffer.role == "out" and sizes[buffer.name] > 0:
                 stored = _stored(buffer, dtype)
                 axes = self._out_shape(buffer, arrays, shape, sizes[buffer.name], stored)
                 outputs.append(_Output(buffer.name, axes, math.prod(axes), stored))
@@ -296,6 +297,11 @@ class Kernel:
     def _check_input(self, library: ModuleType, buffer: _Buffer, array: Any, dtype: str,
                      size: int) -> None:
         stored = _stored(buffer, dtype)
+        if array is None:
+            if size > 0:
+                raise Error("invalid_request", "%s is None; %s of this shape takes %d elements (%s)"
+                            % (buffer.name, self.name, size // _bytes_of(stored), buffer.size))
+            return
         if library.dtype_of(array) != stored:
             raise Error("invalid_request", "%s is %s; %s of dtype %s takes %s"
                         % (buffer.name, library.dtype_of(array), self.name, dtype, stored))
@@ -308,7 +314,7 @@ class Kernel:
                    stored: str) -> Tuple[int, ...]:
         """That of an input with the same count, else the dims of its own, else one axis."""
         for given, array in zip(self._inputs, arrays):
-            if given.factors is not None and given.factors == buffer.factors:
+            if array is not None and given.factors is not None and given.factors == buffer.factors:
                 return tuple(array.shape)
         if buffer.factors is not None:
             return tuple(int(f) if f.isdigit() else shape[f] for f in buffer.factors)
@@ -320,7 +326,8 @@ class Kernel:
              scalars: Mapping[str, Union[int, float]]) -> Any:
         values: Dict[str, Any] = dict(scalars)
         for buffer, array in zip(plan.inputs, arrays):
-            values[buffer.name] = _address(library, buffer.name, array, arrays[0])
+            if buffer.name not in plan.absent:
+                values[buffer.name] = _address(library, buffer.name, array, arrays[0])
         results = self._outputs(library, plan, arrays, out, values)
         driver, stream = driver_module.driver(), library.stream_of(arrays[0])
         key = (stream, *(values[name] for name in plan.read_once))

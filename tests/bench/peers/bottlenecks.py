@@ -55,7 +55,7 @@ def launch_rows(words):
             kernels_launched = [launch["entry"] for launch in answer["launches"] if "entry" in launch]
             with open(os.environ["BOTTLENECK_ROWS"], "a") as file:
                 print(json.dumps({"kernel": row.kernel, "dims": row.dims, "dtype": row.dtype, "origin": answer["origin"],
-                                  "config": answer["config"], "entries": kernels_launched}), file)
+                                  "config": answer["config"], "entries": kernels_launched}), file=file)
             torch.cuda.empty_cache()
 
 
