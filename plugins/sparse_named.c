@@ -111,6 +111,7 @@ static int make_power_law(
 
 #define RMAT_LEVELS 3 /* of the recursion per 16 random bits */
 #define RMAT_SCALE_MAX 30
+#define RANGE_BITS 8
 
 struct rmat {
     uint8_t steps[1 << 16]; /* row bits << RMAT_LEVELS | column bits */
@@ -156,27 +157,65 @@ static void rmat_edge(const struct rmat *rmat, int64_t edge, int32_t *row, int32
     *column = (int32_t)(to_column >> (levels - rmat->scale));
 }
 
-/* Counts the edges of each row, then puts them there. */
-static int rmat_place(const struct rmat *rmat, int64_t edges, bool is_symmetric,
-    struct sparse_matrix *matrix, struct tune_error *err)
+/* Entries, sorted by ranges of rows: where one is put next then lies near the one before, which
+ * caches and page tables like. A plain scatter of 2^27 entries took half as long again. */
+struct ranges {
+    int shift;                             /* of a row, to its range */
+    int64_t starts[(1 << RANGE_BITS) + 1]; /* of each in entries */
+    uint64_t *entries;                     /* row << 32 | column */
+};
+
+static void put_in_range(struct ranges *ranges, int32_t row, int32_t column)
+{
+    ranges->entries[ranges->starts[row >> ranges->shift]++] =
+        (uint64_t)row << 32 | (uint32_t)column;
+}
+
+/* False without memory. */
+static bool fill_ranges(
+    struct ranges *ranges, const struct rmat *rmat, int64_t edges, bool is_symmetric)
 {
     int32_t row, column;
     for (int64_t edge = 0; edge < edges; edge++) {
         rmat_edge(rmat, edge, &row, &column);
-        matrix->offsets[row + 1]++;
-        if (is_symmetric)
-            matrix->offsets[column + 1]++;
+        ranges->starts[(row >> ranges->shift) + 1]++;
+        ranges->starts[(column >> ranges->shift) + 1] += is_symmetric;
     }
-    if (sparse_sum_lengths(matrix, err))
-        return -1;
+    for (int range = 0; range < 1 << RANGE_BITS; range++)
+        ranges->starts[range + 1] += ranges->starts[range];
+    ranges->entries = malloc((size_t)ranges->starts[1 << RANGE_BITS] * sizeof *ranges->entries);
+    if (ranges->entries == NULL)
+        return false;
     for (int64_t edge = 0; edge < edges; edge++) {
         rmat_edge(rmat, edge, &row, &column);
-        matrix->columns_of[matrix->offsets[row]++] = column;
+        put_in_range(ranges, row, column);
         if (is_symmetric)
-            matrix->columns_of[matrix->offsets[column]++] = row;
+            put_in_range(ranges, column, row);
     }
-    sparse_end_placing(matrix);
-    return sparse_sort_rows(matrix, err);
+    return true;
+}
+
+static int rmat_place(const struct rmat *rmat, int64_t edges, bool is_symmetric,
+    struct sparse_matrix *matrix, struct tune_error *err)
+{
+    struct ranges ranges = {.shift = rmat->scale > RANGE_BITS ? rmat->scale - RANGE_BITS : 0};
+    int64_t count = edges * (is_symmetric ? 2 : 1);
+    int result = -1;
+    if (!fill_ranges(&ranges, rmat, edges, is_symmetric)) {
+        tune_fail(err, TUNE_ENOMEM, "no memory for a graph of %" PRId64 " edges", edges);
+        return -1;
+    }
+    for (int64_t i = 0; i < count; i++)
+        matrix->offsets[(ranges.entries[i] >> 32) + 1]++;
+    if (sparse_sum_lengths(matrix, err) == 0) {
+        for (int64_t i = 0; i < count; i++)
+            matrix->columns_of[matrix->offsets[ranges.entries[i] >> 32]++] =
+                (int32_t)ranges.entries[i];
+        sparse_end_placing(matrix);
+        result = sparse_sort_rows(matrix, err);
+    }
+    free(ranges.entries);
+    return result;
 }
 
 static int make_rmat(
