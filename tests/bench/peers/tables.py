@@ -14,9 +14,10 @@ KERNELS = {
     "transpose": ["transpose"], "reduce": ["reduce"], "scan": ["scan", "segmented_scan", "compact"],
     "histogram": ["histogram"], "convolution": ["conv1d", "conv2d", "conv_separable", "conv_channels"],
     "stencil": ["stencil2d", "stencil3d"], "softmax": ["softmax"], "layernorm": ["layernorm"],
-    "elementwise": ["add", "saxpy", "rgb_to_grey", "aos_to_soa"],
+    "sort": ["merge", "radix_sort"], "spmv": ["spmv"], "bfs": ["bfs"], "elementwise": ["add", "saxpy", "rgb_to_grey", "aos_to_soa"],
 }
-NAMES = {"cublas": "cuBLAS", "cub": "CUB", "cudnn": "cuDNN", "torch": "PyTorch", "copy": "device copy"}
+NAMES = {"cublas": "cuBLAS", "cub": "CUB", "cudnn": "cuDNN", "torch": "PyTorch", "cusparse": "cuSPARSE",
+         "cusparse_alg2": "cuSPARSE (CSR_ALG2)", "push": "push only", "copy": "device copy"}
 HEADING = "## On the H200"
 KEPT = "What limits it"
 
@@ -50,6 +51,11 @@ def config_of(config):
     return " ".join("%s=%s" % item for item in config.items() if item[0] != "VARIANT") if config else ""
 
 
+def rung_shape(text):
+    """Dims, or the text of an input."""
+    return text if ":" in text else shape_of(dict(part.split("=") for part in text.split(",")))
+
+
 def rung_lines(rungs):
     first = {}
     for rung in rungs:
@@ -57,7 +63,7 @@ def rung_lines(rungs):
         first.setdefault(key, rung["us"])
         gain = "%.2f" % (first[key] / rung["us"]) if rung["us"] and first[key] else ""
         yield "| %s | %s | %s | %s | %s | %s |" % (
-            rung["kernel"], shape_of(dict(part.split("=") for part in rung["shape"].split(","))),
+            rung["kernel"], rung_shape(rung["shape"]),
             rung["rung"].replace("VARIANT=", ""), "%.1f" % rung["us"] if rung["us"] else rung["error"], gain,
             config_of(rung["config"]))
 
@@ -71,7 +77,7 @@ def section(kernels, peers, rungs):
             peers["gpu"], peers["date"], peers["cuda"], peers["torch"].partition("+")[0]), "",
         "| kernel | shape | type | µs | GB/s | vendor µs: × ours (95 %) | copy µs: × ours (95 %) | wanted |",
         "|---|---|---|---|---|---|---|---|", *map(peer_line, rows), "",
-        "What each rung gains, each swept by itself for a second:", "",
+        "What each rung gains, each swept by itself for half a second:", "",
         "| kernel | shape | rung | µs | × the first | its best configuration |", "|---|---|---|---|---|---|",
         *rung_lines(climbed), ""])
 
