@@ -71,15 +71,17 @@ def rung_lines(rungs):
 def section(kernels, peers, rungs):
     rows = [row for row in peers["rows"] if row["kernel"] in kernels]
     climbed = [rung for rung in rungs["rows"] if rung["kernel"] in kernels]
-    return "\n".join([
+    lines = [
         HEADING, "",
         "One %s, %s, CUDA %s, PyTorch %s, by `tests/bench/peers` ([how](README.md))." % (
             peers["gpu"], peers["date"], peers["cuda"], peers["torch"].partition("+")[0]), "",
         "| kernel | shape | type | µs | GB/s | vendor µs: × ours (95 %) | copy µs: × ours (95 %) | wanted |",
-        "|---|---|---|---|---|---|---|---|", *map(peer_line, rows), "",
-        "What each rung gains, each swept by itself for half a second:", "",
-        "| kernel | shape | rung | µs | × the first | its best configuration |", "|---|---|---|---|---|---|",
-        *rung_lines(climbed), ""])
+        "|---|---|---|---|---|---|---|---|", *map(peer_line, rows), ""]
+    if climbed:
+        lines += ["What each rung gains, each swept by itself for half a second:", "",
+                  "| kernel | shape | rung | µs | × the first | its best configuration |", "|---|---|---|---|---|---|",
+                  *rung_lines(climbed), ""]
+    return "\n".join(lines)
 
 
 def main():
