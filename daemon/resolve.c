@@ -15,6 +15,7 @@ static const char *const origin_words[] = {"exact", "nearest", "transferred", "d
 struct search {
     const struct question *question;
     const struct manifest *manifest;
+    struct device_info device; /* that launches are planned for */
     char *shape;
     struct record_key key;
     enum resolve_origin origin;
@@ -33,6 +34,7 @@ static void search_init(struct search *search, const struct question *question)
 {
     *search = (struct search){.question = question,
         .manifest = question->plugin->manifest,
+        .device = question->device,
         .origin = RESOLVE_NONE,
         .expected_loss = -1};
     search->shape = manifest_shape_text(search->manifest, question->dims);
@@ -58,19 +60,29 @@ static void search_finish(struct search *search)
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
+/* A device that is not attached has no number of multiprocessors of its own: grids that follow it
+ * are planned for the GPU that the row was measured on (0: not known, one). */
+static void plan_for(struct search *search, uint32_t sms)
+{
+    const struct device_info *asked = &search->question->device;
+    bool is_attached = asked->uuid[0] != '\0';
+    search->device.attributes[DEVICE_sms] =
+        is_attached || sms == 0 ? asked->attributes[DEVICE_sms] : (int64_t)sms;
+}
+
 /* Whether these values may be launched for the asked shape on the asked device; fills the launches.
  */
 static bool take_values(struct search *search, const int64_t *values)
 {
     int64_t slots[MANIFEST_MAX_SLOTS];
     const struct question *asked = search->question;
-    manifest_bind(search->manifest, &asked->device, asked->dims, asked->dtype, slots);
+    manifest_bind(search->manifest, &search->device, asked->dims, asked->dtype, slots);
     if (space_check(search->manifest, values, slots, NULL))
         return false;
     json_t *launches =
-        plan_launches(search->manifest, &asked->device, asked->dims, asked->dtype, values, NULL);
+        plan_launches(search->manifest, &search->device, asked->dims, asked->dtype, values, NULL);
     json_t *buffers =
-        plan_buffers(search->manifest, &asked->device, asked->dims, asked->dtype, values, NULL);
+        plan_buffers(search->manifest, &search->device, asked->dims, asked->dtype, values, NULL);
     if (launches == NULL || buffers == NULL) {
         json_decref(launches);
         json_decref(buffers);
@@ -106,7 +118,9 @@ static bool is_same_gpu(const struct search *search)
 static void take_exact(struct search *search, const struct best *best)
 {
     const struct device_info *device = &search->question->device;
+    plan_for(search, best->sms);
     if (!take_config(best->config, search)) {
+        plan_for(search, 0);
         search->has_invalid = true;
         return;
     }
@@ -237,6 +251,7 @@ static int look_around(struct search *search, struct tune_error *err)
     if (status > 0)
         return nearest_default_loss(asked->nearest, &question, &search->expected_loss, err);
     /* Again, since others may have been tried after the one that was found. */
+    plan_for(search, found.sms);
     if (take_config(found.config, search))
         take_neighbour(search, &found);
     neighbour_finish(&found);

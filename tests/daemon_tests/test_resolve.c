@@ -251,6 +251,30 @@ static void a_gpu_of_the_same_name_with_other_multiprocessors_is_another_model(v
     expect_match(other, elsewhere);
 }
 
+static json_int_t blocks_of(struct resolved resolved)
+{
+    json_t *launches = json_object_get(resolved.json, "launches");
+    const json_t *last = json_array_get(launches, json_array_size(launches) - 1);
+    json_int_t blocks = json_integer_value(json_array_get(json_object_get(last, "grid"), 0));
+    resolved_finish(&resolved);
+    return blocks;
+}
+
+static void a_grid_that_follows_the_multiprocessors_is_planned_for_the_gpu_of_the_row(void **state)
+{
+    (void)state;
+    static const char persistent[] =
+        "VARIANT=6,BLOCK=1024,ITEMS=24,LOAD=2,LOOK=4,REST=0,MIN_BLOCKS=1";
+    static const int n = 1 << 28, exclusive = 1;
+    plugin = registry_find(parts_registry, "scan", NULL);
+    store((struct row){
+        .shape = "N=268435456,MODE=1", .config = persistent, .sms = 132, .median_us = 560});
+    assert_int_equal(blocks_of(ask_on("NVIDIA H200", "sm_90", n, exclusive)), 132);
+    assert_int_equal(blocks_of(ask_on("NVIDIA H200", "sm_90", n / 2, exclusive)), 132);
+    attached_sms = 114; /* this one is there, and has its own number */
+    assert_int_equal(blocks_of(ask_on("NVIDIA H100 PCIe", "sm_90", n, exclusive)), 114);
+}
+
 static void rows_of_an_older_kernel_serve_as_nearest_only(void **state)
 {
     (void)state;
@@ -522,6 +546,7 @@ int main(void)
         TEST(each_nearer_row_is_preferred_to_the_one_before),
         TEST(the_fields_that_match_are_told),
         TEST(a_gpu_of_the_same_name_with_other_multiprocessors_is_another_model),
+        TEST(a_grid_that_follows_the_multiprocessors_is_planned_for_the_gpu_of_the_row),
         TEST(rows_of_an_older_kernel_serve_as_nearest_only),
         TEST(the_aspect_ratio_counts),
         TEST(ties_do_not_depend_on_the_order_of_rows),
