@@ -302,14 +302,14 @@ class Kernels(unittest.TestCase):
         self.assertEqual(kernel(arrays[0], ones).tolist(), [21.0] * 8)
         self.assertEqual(kernel(arrays[0], twos).tolist(), [22.0] * 8)  # x is read each time
         plan = next(iter(kernel._plans.values()))
-        first = next(iter(plan.prepared.values()))
+        first = next(iter(plan.prepared.values()))[0]
         once, entries = plan.once[0].function, []
         launch = driver.driver().launch
         driver.driver().launch = lambda function, *rest: (entries.append(function), launch(function, *rest))
         try:
             kernel(arrays[0], ones)
             self.assertNotIn(once, entries)
-            self.assertIs(next(iter(plan.prepared.values())), first)
+            self.assertIs(next(iter(plan.prepared.values()))[0], first)
             for i, array in enumerate(arrays):  # more than are kept
                 self.assertEqual(kernel(array, ones).tolist(), [21.0 + 2 * i] * 8)
             self.assertEqual((entries.count(once), len(plan.prepared)), (5, 4))
@@ -321,6 +321,12 @@ class Kernels(unittest.TestCase):
             self.assertEqual(len(entries), 2)
         finally:
             driver.driver().launch = launch
+
+    def test_what_is_done_once_is_not_taken_for_that_of_another_array_at_the_same_address(self):
+        kernel = tunerd.Kernel(self.client, "doubled")
+        ones = Tensor("float32", (8,), [1.0] * 8)
+        for i in range(10):  # each given back before the next is made
+            self.assertEqual(kernel(Tensor("float32", (8,), [float(i)] * 8), ones).tolist(), [1.0 + 2 * i] * 8)
 
     def test_launches_that_set_constants_wait_for_those_on_another_stream(self):
         kernel = tunerd.Kernel(self.client, "choosing")

@@ -22,7 +22,8 @@ the counts do not say it, `dims` does: kernel(x, dims={"N": 7}). So it does for 
 number: kernel(x, dims={"OP": "max"}); one that is left out is the first that the manifest lists.
 
 What a kernel does once for its inputs (a matrix put into another format) is done at the first call with
-these arrays, and kept for the last few; after writing into such an array, refresh() has it done anew.
+these arrays, and kept for the last few, and with it these arrays, whose memory is not given back before.
+After writing into such an array, refresh() has it done anew.
 
 A kernel that reads constants has one set of them on a GPU: a call on another stream than the one before
 waits, on the GPU, until that has ended.
@@ -119,7 +120,7 @@ class _Plan(NamedTuple):
     code: driver_module.Code
     once: List[_Step]         # before the first call with these inputs
     read_once: List[str]      # inputs that those read
-    prepared: Dict[Any, Any]  # addresses of these, and the stream -> scratch
+    prepared: Dict[Any, Any]  # addresses of these, and the stream -> (scratch, the inputs)
     steps: List[_Step]
     has_constants: bool
     inputs: List[_Buffer]
@@ -332,7 +333,7 @@ class Kernel:
         driver, stream = driver_module.driver(), library.stream_of(arrays[0])
         key = (stream, *(values[name] for name in plan.read_once))
         kept = plan.prepared.pop(key, None)
-        scratch = kept or [library.empty(arrays[0], (count,), "u8") for _, count in plan.scratch]
+        scratch = kept[0] if kept else [library.empty(arrays[0], (count,), "u8") for _, count in plan.scratch]
         for (name, _), memory in zip(plan.scratch, scratch):
             values[name] = _address(library, name, memory, arrays[0])
         for name in plan.absent:
@@ -345,10 +346,12 @@ class Kernel:
                     driver.copy(step.address, values[step.buffer], step.size, stream)
                 else:
                     self._launch(driver, step, values, stream)
-        if plan.once:
+        if plan.once and plan.scratch:
             if len(plan.prepared) >= _PREPARED:
                 del plan.prepared[next(iter(plan.prepared))]
-            plan.prepared[key] = scratch  # last: a dict keeps the order
+            # Last: a dict keeps the order. The inputs are held, or others could come to lie where they were.
+            plan.prepared[key] = (scratch, [array for buffer, array in zip(plan.inputs, arrays)
+                                            if buffer.name in plan.read_once])
         return results[0] if len(results) == 1 else tuple(results)
 
     def _launch(self, driver: driver_module.Driver, step: _Launch, values: Mapping[str, Any],
