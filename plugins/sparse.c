@@ -226,16 +226,23 @@ static int sum_row(int64_t columns, double center, const int32_t *columns_of, in
     return 0;
 }
 
+/* No more is read of columns_of than the last offset says that there is. */
 static int sum_rows(int64_t rows, int64_t columns, const void *offsets, int offset_bytes,
     const int32_t *columns_of, uint32_t *per_column, struct sums *sums, struct tune_error *err)
 {
+    int64_t nonzeros = offset_at(offsets, offset_bytes, rows);
+    if (nonzeros > SPARSE_MAX_NONZEROS)
+        return tune_fail(err, TUNE_ELIMIT, "a matrix has at most %" PRId64 " entries, not %" PRId64,
+            SPARSE_MAX_NONZEROS, nonzeros);
     for (int64_t row = 0; row < rows; row++) {
         int64_t from = offset_at(offsets, offset_bytes, row);
         int64_t to = offset_at(offsets, offset_bytes, row + 1);
         double distance = 0, center = (double)(row * columns) / (double)rows;
-        if (to < from || to > SPARSE_MAX_NONZEROS)
+        if (to < from || to > nonzeros)
             return tune_fail(err, TUNE_EINVAL,
-                "row %" PRId64 " ends at %" PRId64 " and begins at %" PRId64, row, to, from);
+                "row %" PRId64 " ends at %" PRId64 " and begins at %" PRId64 "; the last one ends "
+                "at %" PRId64,
+                row, to, from, nonzeros);
         if (sum_row(columns, center, columns_of + from, to - from, per_column, &distance, err))
             return -1;
         sums->squares += (double)(to - from) * (double)(to - from);

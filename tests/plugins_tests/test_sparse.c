@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -369,6 +371,22 @@ static void arrays_that_are_no_matrix_are_refused(void **state)
     assert_int_equal(sparse_describe_csr(0, 4, good, 4, columns_of, &found, NULL), -1);
 }
 
+static void columns_past_the_last_row_are_not_read(void **state)
+{
+    static const int32_t offsets[] = {0, 1 << 20, 2};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct tune_error err = {.code = TUNE_OK};
+    struct sparse_description found;
+    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    assert_int_equal(mprotect(pages + page, page, PROT_NONE), 0);
+    const int32_t *columns_of = (const int32_t *)(pages + page) - 2;
+    assert_int_equal(sparse_describe_csr(2, 4, offsets, 4, columns_of, &found, &err), -1);
+    assert_non_null(strstr(err.text, "row 0 ends at 1048576"));
+    munmap(pages, 2 * page);
+}
+
 static void the_longest_row_is_the_first_of_its_length(void **state)
 {
     int64_t offsets[] = {0, 1, 3, 3, 5};
@@ -468,6 +486,7 @@ int main(void)
         cmocka_unit_test(descriptions_of_no_matrix_are_refused),
         cmocka_unit_test(a_small_matrix_is_described_by_hand),
         cmocka_unit_test(arrays_that_are_no_matrix_are_refused),
+        cmocka_unit_test(columns_past_the_last_row_are_not_read),
         cmocka_unit_test(the_longest_row_is_the_first_of_its_length),
         cmocka_unit_test(sorted_numbers_ascend_over_the_range_of_their_type),
     };
