@@ -254,19 +254,29 @@ static void on_turn(uv_async_t *turn)
 static void on_time_over(uv_timer_t *timer)
 {
     struct tuning *tuning = timer->data;
-    if (tuning->state != STATE_SEARCHING)
-        return;
+    bool is_begun = tuning->benched > 0 || (tuning->ready.count == 0 && !lanes_are_busy(tuning));
+    if (tuning->state != STATE_SEARCHING || !is_begun)
+        return; /* the first measurement starts it anew */
     tuning->is_cut = true;
     drop_unmeasured(tuning);
     tuning_pump(tuning);
 }
 
+/* Many candidates may be over a limit, or not compile, before the inputs are there. Their failures
+ * start the clock only where the default will not: else a search of nothing but failures would have
+ * no end. */
 void tuning_start_clock(struct tuning *tuning)
 {
-    if (tuning->budget_seconds > 0 && !tuning->clock_runs)
+    const struct candidate *standard = tuning->standard;
+    bool is_measured = tuning->benched > 0;
+    bool is_expected = standard != NULL && standard->state < CANDIDATE_COMMITTING;
+    if (is_measured ? tuning->clock_counts : tuning->clock_runs || is_expected)
+        return;
+    if (tuning->budget_seconds > 0)
         uv_timer_start(
             &tuning->timer, on_time_over, (uint64_t)(tuning->budget_seconds * 1000) + 1, 0);
     tuning->clock_runs = true;
+    tuning->clock_counts = is_measured;
 }
 
 /* Also where the budget would allow every configuration: time may end first, and then those that

@@ -219,7 +219,6 @@ static void keep_detail(struct candidate *candidate, const struct row *row)
 void candidate_finish(struct candidate *candidate, struct row *row)
 {
     struct tuning *tuning = candidate->tuning;
-    tuning_start_clock(tuning);
     candidate->outcome = row->outcome;
     row->candidate = candidate;
     row->run = candidate->is_again ? tuning->run_again : tuning->run_search;
@@ -228,6 +227,7 @@ void candidate_finish(struct candidate *candidate, struct row *row)
     keep_detail(candidate, row);
     tuning_add_row(tuning, row);
     candidate->state = CANDIDATE_COMMITTING;
+    tuning_start_clock(tuning);
     candidate_queue_push(&tuning->committing, candidate);
     writer_after_commit(tuning->deps.writer, on_row_committed, tuning);
 }

@@ -105,7 +105,7 @@ struct tuning {
 
     enum tuning_state state;
     bool is_abandoned, is_canceled, is_cut; /* cut: the time budget has ended */
-    bool clock_runs;
+    bool clock_runs, clock_counts;          /* counts: since the first measurement */
     struct tune_error error;
     int outstanding; /* pool work and open handles that keep the memory */
     uv_work_t work;
@@ -187,8 +187,8 @@ struct row {
 
 /* tuning.c: the state machine. */
 void tuning_pump(struct tuning *tuning);
-/* The budget's seconds count from the first result on: making the inputs and their reference may
- * take longer than the search. */
+/* A candidate has ended. The budget's seconds count from the first measurement on: making the
+ * inputs and their reference may take longer than the search. */
 void tuning_start_clock(struct tuning *tuning);
 /* The next configuration that the search proposes. False: none now. */
 bool tuning_next(struct tuning *tuning, size_t *index);

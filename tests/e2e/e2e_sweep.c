@@ -282,6 +282,37 @@ static void a_budget_of_seconds_ends_the_search_with_a_confirmed_best(void)
     json_decref(result);
 }
 
+/* Most configurations are over a limit, which is known before the inputs are made: that takes 3 s
+ * here, and is no part of the time. */
+static void the_seconds_of_a_budget_count_from_the_first_measurement(void)
+{
+    struct harness *harness =
+        start_tiny(&(struct tiny){.tags = 60, .shared = "TAG % 4 == 0 ? 0 : 10000000"},
+            "{\"rules\": [{\"call\": \"cuLaunchKernel\", \"when\": {\"entry\": "
+            "\"harness_fill\"}, \"do\": \"delay_ms\", \"value\": 1000}]}");
+    json_t *params = sweep_params("tiny");
+    json_object_set_new(params, "strategy", json_string("random"));
+    json_object_set_new(params, "budget", json_pack("{s:f}", "seconds", 1.0));
+    json_t *result = sweep_result(harness, params);
+    assert_true(number_at(result, "counts.over_limits") > 0);
+    assert_true(number_at(result, "counts.ok") > 1);
+    json_decref(result);
+}
+
+static void the_seconds_of_a_budget_count_where_nothing_can_be_measured(void)
+{
+    struct harness *harness = start_tiny(&(struct tiny){.tags = 64, .body = "no C"}, NULL);
+    json_t *params = sweep_params("tiny");
+    json_object_set_new(params, "budget", json_pack("{s:f}", "seconds", 0.02));
+    struct job_name job = sweep(harness, params);
+    json_t *ended = wait_job(harness, job);
+    assert_string_equal(text_at(ended, "state"), "failed");
+    json_decref(ended);
+    json_t *rows = records_of(harness, NULL);
+    assert_true(rows_with(rows, "compile_failed", -1) < 64);
+    json_decref(rows);
+}
+
 /* The next notification with this method for this job. */
 static json_t *next_event(struct tune_client *client, const char *method, const char *job)
 {
@@ -488,6 +519,8 @@ int main(void)
         HARNESS_TEST(among_equals_the_stored_best_is_steady_and_a_faster_one_wins),
         HARNESS_TEST(a_budget_of_evaluations_is_kept_and_holds_the_default),
         HARNESS_TEST(a_budget_of_seconds_ends_the_search_with_a_confirmed_best),
+        HARNESS_TEST(the_seconds_of_a_budget_count_from_the_first_measurement),
+        HARNESS_TEST(the_seconds_of_a_budget_count_where_nothing_can_be_measured),
         HARNESS_TEST(a_cancelled_sweep_ends_with_what_there_is_and_the_next_one_runs),
         HARNESS_TEST(a_second_client_watches_and_the_end_reaches_both),
         HARNESS_TEST(losing_the_connection_does_not_cancel),
