@@ -29,6 +29,7 @@ trap '' TERM # the tool would die of it before its summary; the worker ends with
 exec compute-sanitizer --tool {tool} --log-file {logs}/{tool}.%p.log --error-exitcode 9 {worker} "$@"
 """
 
+PARTS = ("awkward", "huge", "faults", "memcheck", "racecheck")
 failures = []
 
 
@@ -141,15 +142,18 @@ def sanitizer(prefix, tool, logs):
 def main():
     begun = time.monotonic()
     prefix = os.path.abspath(sys.argv[1])
+    words = sys.argv[3:]
+    unknown = [word for word in words if word not in PARTS and word not in CASES]
+    if unknown:
+        sys.exit("neither a part (%s) nor a kernel: %s" % (", ".join(PARTS), " ".join(unknown)))
     logs = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="tunerd-gpu-")
     if not os.path.exists("/dev/nvidiactl"):
         print("skipped: there is no GPU on this machine")
         sys.exit(77)
     os.makedirs(logs, exist_ok=True)
-    words = sys.argv[3:]
     for kernel in [k for k in CASES if k not in words] if set(words) & set(CASES) else []:
         del CASES[kernel]
-    wanted = [word for word in words if word not in CASES] or ["awkward", "huge", "faults", "memcheck", "racecheck"]
+    wanted = [word for word in words if word not in CASES] or PARTS
     if "awkward" in wanted or "huge" in wanted:
         with Daemon(prefix) as daemon:
             daemon.devices()
