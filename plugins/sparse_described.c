@@ -95,21 +95,27 @@ static void set_evenly(int64_t *lengths, int64_t rows, int64_t total)
         lengths[i] = even_share(total, rows, i);
 }
 
-/* Adds `lacking`, which may be negative, evenly, but keeps each length within 0 to most. There is
- * room for it. */
+static bool has_room(int64_t length, int64_t lacking, int64_t most)
+{
+    return lacking < 0 ? length > 0 : length < most;
+}
+
+/* Adds `lacking`, which may be negative, evenly to those that have room: each length stays within 0
+ * to most. There is room for it. Each pass but the last leaves fewer that have room. */
 static void add_evenly(int64_t *lengths, int64_t rows, int64_t lacking, int64_t most)
 {
-    bool is_stuck = false;
     while (lacking != 0) {
-        int64_t before = lacking, wanted = lacking;
-        for (int64_t i = 0; i < rows && lacking != 0; i++) {
-            int64_t share = is_stuck ? lacking : even_share(wanted, rows, i);
-            int64_t length = lengths[i] + share;
+        int64_t wanted = lacking, open = 0, nth = 0;
+        for (int64_t i = 0; i < rows; i++)
+            open += has_room(lengths[i], wanted, most);
+        for (int64_t i = 0; i < rows; i++) {
+            if (!has_room(lengths[i], wanted, most))
+                continue;
+            int64_t length = lengths[i] + even_share(wanted, open, nth++);
             length = length < 0 ? 0 : length > most ? most : length;
             lacking -= length - lengths[i];
             lengths[i] = length;
         }
-        is_stuck = lacking == before;
     }
 }
 

@@ -313,6 +313,25 @@ static void any_description_gives_a_matrix_or_a_sentence(void **state)
     }
 }
 
+/* What is too much lies in a few long rows, since the others are empty: taken from all rows evenly,
+ * it took a pass over a million of them for each entry of the few. */
+static void a_spread_that_no_rows_have_takes_no_longer(void **state)
+{
+    static const struct sparse_description asked = {
+        {1 << 20, 148, 6565660, 48984, 620000, 38735, 5832}};
+    struct sparse_matrix matrix;
+    struct tune_error err = {.code = TUNE_OK};
+    (void)state;
+    alarm(120);
+    assert_int_equal(sparse_from_description(&asked, 1, &matrix, &err), 0);
+    alarm(0);
+    assert_is_sound(&matrix);
+    struct sparse_description found = describe(&matrix);
+    assert_int_equal(found.dims[SPARSE_NONZEROS], asked.dims[SPARSE_NONZEROS]);
+    assert_int_equal(found.dims[SPARSE_LONGEST], asked.dims[SPARSE_LONGEST]);
+    sparse_finish(&matrix);
+}
+
 static void descriptions_of_no_matrix_are_refused(void **state)
 {
     static const struct {
@@ -483,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_matrix_made_from_a_description_has_that_description),
         cmocka_unit_test(without_columns_it_is_a_graph),
         cmocka_unit_test(any_description_gives_a_matrix_or_a_sentence),
+        cmocka_unit_test(a_spread_that_no_rows_have_takes_no_longer),
         cmocka_unit_test(descriptions_of_no_matrix_are_refused),
         cmocka_unit_test(a_small_matrix_is_described_by_hand),
         cmocka_unit_test(arrays_that_are_no_matrix_are_refused),
