@@ -32,70 +32,73 @@ void inputs_finish(struct inputs *inputs)
 /* --- the matrix ------------------------------------------------------------------------------- */
 
 /* A daemon of the system must not show a user what another keeps to himself: not the file, nor what
- * lies in a folder that he cannot enter. */
-static int check_bits(const struct stat *status, int64_t uid, mode_t owner, mode_t others,
-    const char *path, struct tune_error *err)
+ * lies in a folder that he cannot enter, nor that it is there. */
+static bool has_bits(const struct stat *status, int64_t uid, mode_t owner, mode_t others)
 {
-    if (uid == 0 || (status->st_mode & others) != 0 ||
-        ((int64_t)status->st_uid == uid && (status->st_mode & owner) != 0))
-        return 0;
-    return tune_fail(err, TUNE_EPERM,
-        "%.120s: the one who asks must be allowed to read it, as its owner or as everybody", path);
+    return (status->st_mode & others) != 0 ||
+           ((int64_t)status->st_uid == uid && (status->st_mode & owner) != 0);
 }
 
-static int check_folders(const char *path, int64_t uid, struct tune_error *err)
+/* The folders of what was found, and not those of a path that may lead elsewhere by now. */
+static bool can_enter(const char *link, int64_t uid)
 {
     char folder[PATH_MAX];
     struct stat status;
-    if (realpath(path, folder) == NULL)
-        return tune_fail_errno(err, TUNE_EIO, "cannot open %.120s", path);
-    for (char *end = strrchr(folder, '/'); end != NULL; end = strrchr(folder, '/')) {
-        end[end == folder] = '\0';
-        if (stat(folder, &status) != 0)
-            return tune_fail_errno(err, TUNE_EIO, "cannot open %.120s", path);
-        if (check_bits(&status, uid, S_IXUSR, S_IXOTH, path, err))
-            return -1;
-        if (end == folder)
-            break;
+    ssize_t length = readlink(link, folder, sizeof folder - 1);
+    if (length < 1 || length == sizeof folder - 1 || folder[0] != '/')
+        return false;
+    folder[length] = '\0';
+    for (char *end = strrchr(folder, '/'); end != folder; end = strrchr(folder, '/')) {
+        *end = '\0';
+        if (stat(folder, &status) != 0 || !has_bits(&status, uid, S_IXUSR, S_IXOTH))
+            return false;
     }
-    return 0;
+    return stat("/", &status) == 0 && has_bits(&status, uid, S_IXUSR, S_IXOTH);
 }
 
-static int open_file(const struct inputs *inputs, FILE **stream, struct tune_error *err)
+static int check_found(
+    const struct inputs *inputs, int found, const char *link, struct tune_error *err)
 {
-    const char *path = inputs->named;
-    struct stat status;
-    if (inputs->reader_uid >= 0 && check_folders(path, inputs->reader_uid, err))
-        return -1;
-    /* A pipe must not hold the worker. */
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0 || fstat(descriptor, &status) != 0) {
-        tune_fail_errno(err, TUNE_EIO, "cannot open %.120s", path);
-        goto failed;
+    int64_t uid = inputs->reader_uid;
+    struct stat status = {.st_mode = 0};
+    bool is_there = found >= 0 && fstat(found, &status) == 0;
+    if (!is_there && uid <= 0)
+        return tune_fail_errno(err, TUNE_EIO, "cannot open %.120s", inputs->named);
+    if (uid > 0 && !(is_there && can_enter(link, uid) && has_bits(&status, uid, S_IRUSR, S_IROTH)))
+        return tune_fail(err, TUNE_EPERM,
+            "%.120s: there is no such file, or the one who asks may not read it: he must be "
+            "allowed to as its owner or as everybody",
+            inputs->named);
+    return S_ISREG(status.st_mode)
+               ? 0
+               : tune_fail(err, TUNE_EINVAL, "%.120s is no file", inputs->named);
+}
+
+/* NULL: an error. What is found is looked at before it is opened: opening is enough to start some
+ * devices. */
+static FILE *open_file(const struct inputs *inputs, struct tune_error *err)
+{
+    FILE *stream = NULL;
+    char link[40] = "";
+    int found = open(inputs->named, O_PATH | O_CLOEXEC);
+    if (found >= 0)
+        snprintf(link, sizeof link, "/proc/self/fd/%d", found);
+    if (check_found(inputs, found, link, err) == 0) {
+        stream = fopen(link, "re");
+        if (stream == NULL)
+            tune_fail_errno(err, TUNE_EIO, "cannot open %.120s", inputs->named);
     }
-    if (!S_ISREG(status.st_mode)) {
-        tune_fail(err, TUNE_EINVAL, "%.120s is no file", path);
-        goto failed;
-    }
-    if (inputs->reader_uid >= 0 &&
-        check_bits(&status, inputs->reader_uid, S_IRUSR, S_IROTH, path, err))
-        goto failed;
-    *stream = fdopen(descriptor, "r");
-    if (*stream != NULL)
-        return 0;
-    tune_fail_errno(err, TUNE_EIO, "cannot open %.120s", path);
-failed:
-    if (descriptor >= 0)
-        close(descriptor);
-    return -1;
+    if (found >= 0)
+        close(found);
+    return stream;
 }
 
 static int make_named(struct inputs *inputs, struct tune_error *err)
 {
-    FILE *stream;
     if (!sparse_is_file(inputs->named))
         return sparse_make(inputs->named, &inputs->matrix, err);
-    if (open_file(inputs, &stream, err))
+    FILE *stream = open_file(inputs, err);
+    if (stream == NULL)
         return -1;
     int result = matrix_market_read_stream(stream, inputs->named, &inputs->matrix, err);
     fclose(stream);

@@ -208,14 +208,21 @@ static void a_file_is_read_only_for_those_who_may(void **state)
             inputs_finish(&inputs);
         } else {
             assert_refused(&inputs, "csr_columns", "i32", NONZEROS,
-                "the one who asks must be allowed to read it");
+                "no such file, or the one who asks may not read it");
         }
     }
     struct inputs inputs = begin(folder, -1);
     assert_refused(&inputs, "csr_columns", "i32", NONZEROS, "is no file");
     remove(path);
-    inputs = begin(path, STRANGER);
+    inputs = begin(path, -1);
     assert_refused(&inputs, "csr_columns", "i32", NONZEROS, "No such file");
+    inputs = begin(path, STRANGER); /* as if it were there */
+    assert_refused(&inputs, "csr_columns", "i32", NONZEROS,
+        "no such file, or the one who asks may not read it");
+    assert_int_equal(mkfifo(path, 0644), 0); /* must not hold the worker */
+    inputs = begin(path, -1);
+    assert_refused(&inputs, "csr_columns", "i32", NONZEROS, "is no file");
+    remove(path);
     rmdir(folder);
 }
 
