@@ -223,6 +223,16 @@ class Sparse(unittest.TestCase):
         self.assertEqual(shape, {"ROWS": 100, "COLUMNS": 100, "NONZEROS": 298, "SPREAD": 100, "LONGEST": 3,
                                  "BANDWIDTH": 2, "SKEW": 100})
 
+    def test_it_gives_integers_that_can_be_sent(self):
+        class Wide:  # as numpy.int64: columns.max() + 1
+            def __index__(self):
+                return 4
+
+        with unittest.mock.patch("tunerd.sparse._numpy", return_value=None):
+            shape = tunerd.describe_csr(self.OFFSETS, self.COLUMNS, Wide())
+        self.assertEqual(shape, self.WANTED)
+        self.assertEqual({type(value) for value in shape.values()}, {int})
+
     def test_what_is_no_matrix_is_an_error(self):
         for none in (None, tunerd.sparse._numpy()):
             with unittest.mock.patch("tunerd.sparse._numpy", return_value=none):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 from types import ModuleType
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -80,7 +81,7 @@ def _sums(offsets: Sequence[int], columns: Sequence[int], n_columns: int) -> Tup
 def describe_csr(offsets: Any, columns: Any, n_columns: int) -> Dict[str, int]:
     """The dims that describe a matrix whose row i has the columns columns[offsets[i]:offsets[i + 1]].
     Lists, NumPy or CuPy arrays, PyTorch tensors. A graph is square: n_columns is its vertices."""
-    numpy = _numpy()
+    numpy, n_columns = _numpy(), operator.index(n_columns)  # a NumPy integer is none of JSON's
     offsets, columns = _on_host(offsets), _on_host(columns)
     if numpy is not None:
         offsets, columns = numpy.asarray(offsets, numpy.int64), numpy.asarray(columns, numpy.int64)
