@@ -78,9 +78,10 @@ int candidate_restore(struct candidate *candidate, struct bench *bench, struct v
 int candidate_make_ready(struct candidate *candidate, struct bench *bench, struct verdict *verdict);
 /* Waits for the stream under the watchdog. */
 int bench_wait(struct bench *bench, double limit_ms, const char *what, struct verdict *verdict);
-/* Issues all launches and waits for them, under the watchdog. */
-int bench_run(struct bench *bench, const struct program *program, const struct buffer_list *buffers,
-    const uint64_t *pointers, double limit_ms, struct verdict *verdict);
+/* Issues the launches of `parts` (launch.h) and waits for them, under the watchdog. */
+int bench_run(struct bench *bench, const struct program *program, unsigned parts,
+    const struct buffer_list *buffers, const uint64_t *pointers, double limit_ms,
+    struct verdict *verdict);
 
 /* bench_verify.c */
 /* The first launch: on poisoned outputs, between guards, compared with the reference. *max_error:

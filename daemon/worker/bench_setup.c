@@ -22,11 +22,12 @@ int bench_wait(struct bench *bench, double limit_ms, const char *what, struct ve
 
 /* A launch may block in the call itself: when the queue is full, or on a stand-in for the driver.
  */
-int bench_run(struct bench *bench, const struct program *program, const struct buffer_list *buffers,
-    const uint64_t *pointers, double limit_ms, struct verdict *verdict)
+int bench_run(struct bench *bench, const struct program *program, unsigned parts,
+    const struct buffer_list *buffers, const uint64_t *pointers, double limit_ms,
+    struct verdict *verdict)
 {
     watchdog_arm(&bench->watchdog, limit_ms, program_name(program));
-    int issued = program_issue(program, PROGRAM_ALL, &bench->gpu, buffers, pointers, verdict);
+    int issued = program_issue(program, parts, &bench->gpu, buffers, pointers, verdict);
     int waited = gpu_wait(&bench->gpu, program_name(program), verdict);
     watchdog_disarm(&bench->watchdog);
     return issued < 0 || waited < 0 ? -1 : 0;
@@ -213,7 +214,8 @@ static int run_reference(
     watchdog_disarm(&bench->watchdog);
     if (result < 0)
         return -1;
-    result = bench_run(bench, &program, &session->buffers, pointers, REFERENCE_LIMIT_MS, verdict);
+    result = bench_run(
+        bench, &program, PROGRAM_ALL, &session->buffers, pointers, REFERENCE_LIMIT_MS, verdict);
     program_unload(&program, &bench->gpu);
     return result;
 }

@@ -8,12 +8,13 @@
  * the second pattern decides. */
 static const unsigned char poisons[] = {0xFF, 0x5A};
 
-static int poison(
-    struct candidate *candidate, struct bench *bench, unsigned char byte, struct verdict *verdict)
+static int poison(struct candidate *candidate, struct bench *bench, bool also_scratch,
+    unsigned char byte, struct verdict *verdict)
 {
     for (size_t i = 0; i < candidate->buffers.count; i++) {
         const struct buffer *buffer = &candidate->buffers.items[i];
-        bool is_written = buffer->role == KIND_OUT || buffer->role == KIND_SCRATCH;
+        bool is_written =
+            buffer->role == KIND_OUT || (also_scratch && buffer->role == KIND_SCRATCH);
         if (!is_written || buffer->bytes == 0)
             continue;
         unsigned result =
@@ -113,16 +114,31 @@ static int check_guards(struct candidate *candidate, struct bench *bench, struct
     return result;
 }
 
+/* What was done once serves every call: so the call that is compared is the second, which must find
+ * it as the first did. */
+static int call_again(struct candidate *candidate, struct bench *bench, unsigned char byte,
+    double deadline_ms, struct verdict *verdict)
+{
+    if (poison(candidate, bench, false, byte, verdict) < 0 ||
+        candidate_restore(candidate, bench, verdict) < 0 ||
+        bench_wait(bench, WATCHDOG_STEP_MS, "preparing the buffers", verdict) < 0)
+        return -1;
+    return bench_run(bench, &candidate->program, PROGRAM_CALL, &candidate->buffers,
+        candidate->pointers, deadline_ms, verdict);
+}
+
 static int run_poisoned(struct candidate *candidate, struct bench *bench, unsigned char byte,
     double deadline_ms, struct verdict *verdict)
 {
-    if (poison(candidate, bench, byte, verdict) < 0 ||
+    if (poison(candidate, bench, true, byte, verdict) < 0 ||
         candidate_restore(candidate, bench, verdict) < 0 ||
         harness_set_guards(&bench->gpu, &candidate->buffers, verdict) < 0 ||
         bench_wait(bench, WATCHDOG_STEP_MS, "preparing the buffers", verdict) < 0)
         return -1;
-    if (bench_run(bench, &candidate->program, &candidate->buffers, candidate->pointers, deadline_ms,
-            verdict) < 0)
+    if (bench_run(bench, &candidate->program, PROGRAM_ALL, &candidate->buffers, candidate->pointers,
+            deadline_ms, verdict) < 0 ||
+        (candidate->program.has_once &&
+            call_again(candidate, bench, byte, deadline_ms, verdict) < 0))
         return -1;
     return check_guards(candidate, bench, verdict);
 }

@@ -444,6 +444,30 @@ static void what_is_done_once_is_done_again_where_others_used_the_scratch(void *
     json_decref(spoiler);
 }
 
+/* Right at the first call, and at each before which `prepare` is done again, as in timing. */
+static void what_spoils_what_is_done_once_is_a_wrong_result(void **state)
+{
+    (void)state;
+    json_t *compiled = compile(
+        "extern \"C\" __global__ void prepare(float *a, float *b, float *c, float *s, long long "
+        "n)\n"
+        "{ long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
+        "  if (i < 100) s[i] = a[i]; }\n"
+        "extern \"C\" __global__ void k(float *a, float *b, float *c, float *s, long long n)\n"
+        "{ long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
+        "  if (i < n) { c[i] = 2.0f * (i < 100 ? s[i] : a[i]); b[i] += 1.0f; }\n"
+        "  if (i == 7) s[i] = 77.0f; }\n",
+        "k");
+    json_t *request = bench_request(compiled);
+    json_object_set_new(request, "launches", prepared_launches());
+    json_object_set_new(request, "method", json_string("event"));
+    json_t *answer = worker_ask(&bench, request);
+    assert_true(is_outcome(answer, "wrong_result"));
+    assert_non_null(strstr(text_of(answer, "error"), "1 of "));
+    json_decref(answer);
+    json_decref(compiled);
+}
+
 static void limits_are_checked_with_the_numbers_before_any_launch(void **state)
 {
     (void)state;
@@ -673,6 +697,8 @@ int main(void)
             end_bench),
         cmocka_unit_test_setup_teardown(
             what_is_done_once_is_done_again_where_others_used_the_scratch, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            what_spoils_what_is_done_once_is_a_wrong_result, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             limits_are_checked_with_the_numbers_before_any_launch, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(a_hopeless_candidate_stops_early, start_bench, end_bench),
