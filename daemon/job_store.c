@@ -26,8 +26,7 @@ json_t *job_to_json(const struct job *job, bool with_request)
     if (with_request)
         json_object_set(json, "request", job->request);
     if (job->error.code != TUNE_OK) {
-        json_t *sentence = json_string(job->error.text);
-        json_object_set_new(json, "error", sentence ? sentence : json_string("(not printable)"));
+        json_object_set_new(json, "error", proto_text(job->error.text));
         json_object_set_new(json, "code", json_string(tune_code_word(job->error.code)));
     }
     return json;

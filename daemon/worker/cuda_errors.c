@@ -1,4 +1,5 @@
 #include "cuda_errors.h"
+#include "client/proto.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,8 +135,7 @@ void verdict_to_json(const struct verdict *verdict, json_t *answer)
     if (!verdict->outcome)
         return;
     /* Names come from requests, which are UTF-8, but a cut may have split a character. */
-    json_t *text = json_string(verdict->text);
-    json_object_set_new(answer, "error", text ? text : json_string(verdict->outcome));
+    json_object_set_new(answer, "error", proto_text(verdict->text));
     json_object_set_new(answer, "code", json_integer(verdict->code));
     json_object_set_new(
         answer, "blame", json_string(verdict->blame == BLAME_DEVICE ? "device" : "candidate"));
