@@ -250,9 +250,15 @@ static int look_around(struct search *search, struct tune_error *err)
         return 0;
     if (status > 0)
         return nearest_default_loss(asked->nearest, &question, &search->expected_loss, err);
-    /* Again, since others may have been tried after the one that was found. */
+    /* Again, since others may have been tried after the one that was found. It was found to be
+     * valid with the asked device's multiprocessors; with the row's it need not be. */
     plan_for(search, found.sms);
-    if (take_config(found.config, search))
+    bool is_taken = take_config(found.config, search);
+    if (!is_taken) {
+        plan_for(search, 0);
+        is_taken = take_config(found.config, search);
+    }
+    if (is_taken)
         take_neighbour(search, &found);
     neighbour_finish(&found);
     return 0;
