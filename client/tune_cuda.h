@@ -25,8 +25,9 @@
  * Once. A kernel may do something once for its inputs, such as putting a matrix into another format
  * (`tunectl get` marks these launches). It is done at the first launch of a shape and when another
  * buffer is given, and what it made is kept in the stream's scratch until a launch of another shape
- * needs that. After writing to such an input call tune_kernel_refresh; for several matrices at a
- * time open the kernel once for each.
+ * needs that. Buffers are known by their addresses: after writing to such an input, or allocating
+ * another where it was, call tune_kernel_refresh. For several matrices at a time open the kernel
+ * once for each.
  *
  * Code comes from the daemon alone: nothing is compiled here. Before it is loaded it is made sure
  * that this GPU and driver can run it, and said what to do where they cannot.
@@ -84,7 +85,8 @@ static inline int tune_kernel_launch(struct tune_kernel *kernel, CUstream stream
     const struct tune_dim *dims, size_t dim_count, const CUdeviceptr *buffers, size_t buffer_count,
     struct tune_error *err);
 
-/* What was done once for inputs is done again at the next launch: they were written to. */
+/* What was done once for inputs is done again at the next launch: they were written to, or others
+ * lie at their addresses. */
 static inline void tune_kernel_refresh(struct tune_kernel *kernel);
 
 /* All of that but the launching. `answer` may be NULL; it gets what would be launched. */
