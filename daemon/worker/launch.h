@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LAUNCH_LIMIT 256
+#define LAUNCH_LIMIT 1024 /* one of a manifest may stand for MANIFEST_MAX_TURNS */
 #define LAUNCH_ARG_LIMIT 64
 
 struct launch_arg {

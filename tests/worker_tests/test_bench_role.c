@@ -468,6 +468,22 @@ static void what_spoils_what_is_done_once_is_a_wrong_result(void **state)
     json_decref(compiled);
 }
 
+/* What one launch with 256 turns stands for, and more. */
+static void a_plan_may_have_many_launches(void **state)
+{
+    (void)state;
+    json_t *compiled = compile(CANDIDATE(""), "k"), *request = bench_request(compiled);
+    json_t *launches = json_array();
+    for (int i = 0; i < 300; i++)
+        json_array_append_new(launches, json_pack("{s:s, s:i}", "memset", "c", "byte", 0));
+    json_array_append_new(launches, launch("k", "c", "s", 128, 0));
+    json_object_set_new(request, "launches", launches);
+    json_t *answer = worker_ask(&bench, request);
+    assert_true(is_outcome(answer, "ok"));
+    json_decref(answer);
+    json_decref(compiled);
+}
+
 static void limits_are_checked_with_the_numbers_before_any_launch(void **state)
 {
     (void)state;
@@ -699,6 +715,7 @@ int main(void)
             what_is_done_once_is_done_again_where_others_used_the_scratch, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             what_spoils_what_is_done_once_is_a_wrong_result, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(a_plan_may_have_many_launches, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             limits_are_checked_with_the_numbers_before_any_launch, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(a_hopeless_candidate_stops_early, start_bench, end_bench),
