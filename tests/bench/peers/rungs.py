@@ -2,7 +2,7 @@
 """What each rung of a kernel's ladder gains: rungs.py PREFIX OUT [KERNEL...]
 
 PREFIX is an installed tree. For the shapes below each value of VARIANT (and of what else is a rung) is swept
-by itself, half a second each, and the best of each is put beside the first. Prints a table and writes OUT/rungs.json.
+by itself, SECONDS each, and the best of each is put beside the first. Prints a table and writes OUT/rungs.json.
 """
 import json
 import os
@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 from daemon import Daemon  # noqa: E402
 
+SECONDS = 0.5
 # A shape with a ':' in it names an input, from which the shape follows.
 SHAPES = {
     "transpose": ("f32", "M=8192,N=8192"), "reduce": ("f32", "N=268435456"), "scan": ("f32", "N=268435456"),
@@ -51,7 +52,7 @@ def sweep(daemon, manifest, dtype, shape, params):
     words = [word for param in params for word in ("--param", param)]
     what = "--input" if ":" in shape else "--shape"
     result = daemon.ctl("sweep", kernel, "--dtype", dtype, what, shape, *words, "--budget",
-                        "evals=60,seconds=0.5", "--seed", "5", check=False)
+                        "evals=60,seconds=%g" % SECONDS, "--seed", "5", check=False)
     row = {"kernel": kernel, "dtype": dtype, "shape": shape, "rung": " ".join(params), "us": None, "config": None}
     if "counts" not in result:
         return {**row, "error": "not for this shape" if "no valid configuration" in str(result) else str(result)}
@@ -91,7 +92,7 @@ def main():
                     rows[-1]["error"] or ""), flush=True)
         device = daemon.devices()[0]
     with open(out + "/rungs.json", "w") as file:
-        json.dump({"gpu": device["name"], "date": time.strftime("%Y-%m-%d"), "rows": rows}, file, indent=1)
+        json.dump({"gpu": device["name"], "date": time.strftime("%Y-%m-%d"), "seconds": SECONDS, "rows": rows}, file, indent=1)
 
 
 main()

@@ -78,7 +78,7 @@ def section(kernels, peers, rungs):
         "| kernel | shape | type | µs | GB/s | vendor µs: × ours (95 %) | copy µs: × ours (95 %) | wanted |",
         "|---|---|---|---|---|---|---|---|", *map(peer_line, rows), ""]
     if climbed:
-        lines += ["What each rung gains, each swept by itself for half a second:", "",
+        lines += ["What each rung gains, each swept by itself for %g s:" % rungs["seconds"], "",
                   "| kernel | shape | rung | µs | × the first | its best configuration |", "|---|---|---|---|---|---|",
                   *rung_lines(climbed), ""]
     return "\n".join(lines)
