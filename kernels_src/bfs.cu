@@ -420,7 +420,7 @@ __device__ inline void visit(
             first[k] = search.of.offsets[u[k]];
             degree[k] = search.of.offsets[u[k] + 1];
         }
-        is_new[k] = (before >> u[k] % 32 & 1) == 0;
+        is_new[k] = (before >> (u32)u[k] % 32 & 1) == 0; // u is -1 where there is no edge
         is_any_new |= is_new[k];
     }
     if (!__any_sync(ALL, is_any_new))

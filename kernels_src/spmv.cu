@@ -24,9 +24,10 @@
 // 2, 3 and 7 beside the CSR, which is still read, the others a copy of the entries in another
 // order. Changed values want these launches again.
 //
-// Every variant gives the same bits in every run: no variant adds by atomics. An entry that is not
-// there is not multiplied, so that NaN and infinity in x reach the rows that have that column and
-// no others. Denormals are kept. columns and values must be aligned to 16 bytes.
+// No variant adds by atomics, and each gives the same bits at every call; in 3 and 8 the order of a
+// cut row's parts is chosen by what is done once, so that doing that again may change last bits. An
+// entry that is not there is not multiplied, so that NaN and infinity in x reach the rows that have
+// that column and no others. Denormals are kept. columns, values and x must be aligned to 16 bytes.
 // 0 <= columns[i] < COLUMNS, ROWS + NONZEROS < 2^31.
 #ifndef VARIANT
 #define VARIANT 1 // 0 to 8, as above
@@ -99,7 +100,7 @@ extern "C" __global__ void reference(const int *__restrict__ offsets, // [rows +
     if (row >= rows)
         return;
     double sum = 0, squares = 0;
-    for (int i = offsets[row] + threadIdx.x % 32; i < offsets[row + 1]; i += 32) {
+    for (i64 i = offsets[row] + (i64)threadIdx.x % 32; i < offsets[row + 1]; i += 32) {
         const double product = (double)values[i] * (double)x[columns[i]];
         sum += product;
         squares += product * product;
