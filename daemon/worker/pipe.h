@@ -18,11 +18,12 @@
  * devices hello: {"hello":"devices","pipe":1,"devices":[{plugins/device.h}, ...]} in the driver's
  *                order (as CUDA_VISIBLE_DEVICES leaves them), or with "error" and "code"; makes no
  *                context.
- * load hello:    {"hello":"load","pipe":1,"devices":[{"uuid","busy_percent","memory_percent"}]}:
- * the devices that NVML knows, perhaps none. bench hello:
- * {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool} or with "error", "code"
- * (driver's number, 0: none) and "busy": true when trying again later may help; then the process
- * ends.
+ * load hello:    {"hello":"load","pipe":1,"devices":[{"uuid","busy_percent","memory_percent"}]}
+ *                with the devices that NVML knows, perhaps none.
+ *
+ * bench hello:   {"hello":"bench","pipe":1,"pid","device":{plugins/device.h},"nvml":bool}
+ *                or with "error", "code" (driver's number, 0: none) and "busy": true when trying
+ *                again later may help; then the process ends.
  *
  * trace hello:   {"hello":"trace","pipe":1,"pid"} or with "error", and the process ends.
  *
@@ -62,17 +63,18 @@
  *   answer has the spills alone. max_error is a share of what the check allows: 1e300 is infinite.
  *
  * {"id","op":"confirm","session":N,"mode","method":"event"|"graph","deadline_ms","budget_ms",
- *  "seed","max_samples","verify":bool,"candidates":[{"image","names","buffers","launches"}] (1 to
- * 32)} Measures the candidates interleaved, in an order shuffled anew each round (seed); with
- * verify each is compared with the reference first.
+ *  "seed","max_samples","verify":bool,
+ *  "candidates":[{"image","names","buffers","launches"}] (1 to 32)}
+ *   Measures the candidates interleaved, in an order shuffled anew each round (seed); with verify
+ *   each is compared with the reference first.
  *   -> {"id","outcome":"ok","results":[{"samples_ns","median_ns","interval_ns",
  *     the resources, "max_error"}],"clocks"}
  *   -> {"id","candidate":INDEX, and the fields of a failure}
  *
  * {"id","op":"limits","image":BASE64 (image of kernels_src/limits.cu),"names":{...}}
  *   What the device reaches, measured: bytes per second of a copy within its memory (read plus
- *   written) or of reading alone, the faster; and f32 multiply-adds that nothing else slows. Needs
- * no session and leaves one as it is.
+ *   written) or of reading alone, the faster; and f32 multiply-adds that nothing else slows.
+ *   Needs no session and leaves one as it is.
  *   -> {"id","outcome":"ok","dram_bytes_per_s":x,"flops_f32":x,"clocks"}
  *   -> {"id", the fields of a failure}
  *
