@@ -61,13 +61,14 @@ static void search_finish(struct search *search)
 /* --- looking ---------------------------------------------------------------------------------- */
 
 /* A device that is not attached has no number of multiprocessors of its own: grids that follow it
- * are planned for the GPU that the row was measured on (0: not known, one). */
-static void plan_for(struct search *search, uint32_t sms)
+ * are planned for the GPU that the row was measured on, if that is of the asked model. Another of
+ * its architecture may have fewer, and not hold a cooperative grid. sms 0: not known. */
+static void plan_for(struct search *search, const char *gpu, uint32_t sms)
 {
     const struct device_info *asked = &search->question->device;
-    bool is_attached = asked->uuid[0] != '\0';
+    bool is_of_row = asked->uuid[0] == '\0' && sms != 0 && strcmp(asked->name, gpu) == 0;
     search->device.attributes[DEVICE_sms] =
-        is_attached || sms == 0 ? asked->attributes[DEVICE_sms] : (int64_t)sms;
+        is_of_row ? (int64_t)sms : asked->attributes[DEVICE_sms];
 }
 
 /* Whether these values may be launched for the asked shape on the asked device; fills the launches.
@@ -118,9 +119,9 @@ static bool is_same_gpu(const struct search *search)
 static void take_exact(struct search *search, const struct best *best)
 {
     const struct device_info *device = &search->question->device;
-    plan_for(search, best->sms);
+    plan_for(search, best->gpu_name, best->sms);
     if (!take_config(best->config, search)) {
-        plan_for(search, 0);
+        plan_for(search, "", 0);
         search->has_invalid = true;
         return;
     }
@@ -252,10 +253,10 @@ static int look_around(struct search *search, struct tune_error *err)
         return nearest_default_loss(asked->nearest, &question, &search->expected_loss, err);
     /* Again, since others may have been tried after the one that was found. It was found to be
      * valid with the asked device's multiprocessors; with the row's it need not be. */
-    plan_for(search, found.sms);
+    plan_for(search, found.gpu, found.sms);
     bool is_taken = take_config(found.config, search);
     if (!is_taken) {
-        plan_for(search, 0);
+        plan_for(search, "", 0);
         is_taken = take_config(found.config, search);
     }
     if (is_taken)

@@ -273,6 +273,7 @@ static void a_grid_that_follows_the_multiprocessors_is_planned_for_the_gpu_of_th
     assert_int_equal(blocks_of(ask_on("NVIDIA H200", "sm_90", n / 2, exclusive)), 132);
     /* Too few tiles of that size for 132, which the configuration is valid with no more. */
     assert_int_equal(blocks_of(ask_on("NVIDIA H200", "sm_90", 1 << 20, exclusive)), 1);
+    assert_int_equal(blocks_of(ask_on("", "sm_90", n, exclusive)), 1); /* any of the arch */
     attached_sms = 114; /* this one is there, and has its own number */
     assert_int_equal(blocks_of(ask_on("NVIDIA H100 PCIe", "sm_90", n, exclusive)), 114);
 }

@@ -195,7 +195,7 @@ def main():
             try:
                 results.append(measure(client, vendor, row))
                 print(line_of(results[-1]), flush=True)
-            except (RuntimeError, tunerd.Error) as error:
+            except (RuntimeError, SystemExit, tunerd.Error) as error:  # a daemon's sweep ends with SystemExit
                 failed += 1
                 print("FAILED %s %s %s: %s" % (row.kernel, row.dims, row.dtype, error), flush=True)
             torch.cuda.empty_cache()
