@@ -8,6 +8,16 @@ import tempfile
 import time
 
 
+def words_of(words):
+    """PREFIX OUT [--db FOLDER] [KERNEL...]: prefix, out, folder or None, kernels."""
+    words, db = list(words), None
+    if "--db" in words:
+        at = words.index("--db")
+        db = words[at + 1]
+        del words[at:at + 2]
+    return os.path.abspath(words[0]), os.path.abspath(words[1]), db, words[2:]
+
+
 class Daemon:
     """A daemon of its own in a temporary folder; as a context manager it is ended and removed."""
 

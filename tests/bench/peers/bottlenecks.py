@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 sys.path.insert(0, os.path.join(HERE, "..", "counters"))
 from counters import ncu  # noqa: E402
+from daemon import words_of  # noqa: E402
 
 SHARES = {
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -77,13 +78,7 @@ def launch_of(entry, counts):
 
 
 def main():
-    words = sys.argv[1:]
-    db = None
-    if "--db" in words:
-        at = words.index("--db")
-        db = words[at + 1]
-        del words[at:at + 2]
-    prefix, out, kernels = os.path.abspath(words[0]), os.path.abspath(words[1]), words[2:]
+    prefix, out, db, kernels = words_of(sys.argv[1:])
     rows_file = out + "/bottleneck_rows.jsonl"
     if "BOTTLENECK_ROWS" in os.environ:
         launch_rows((prefix, kernels, db))

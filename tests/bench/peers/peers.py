@@ -24,7 +24,7 @@ import torch  # noqa: E402
 
 import rows  # noqa: E402
 import tunerd  # noqa: E402
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon, words_of  # noqa: E402
 
 ROUNDS = 25
 RANKS = (7, 17)  # of 25 sorted values, from 0: the median's 95 % interval
@@ -175,13 +175,7 @@ def line_of(result):
 
 
 def main():
-    words = sys.argv[1:]
-    db = None
-    if "--db" in words:
-        at = words.index("--db")
-        db = words[at + 1]
-        del words[at:at + 2]
-    prefix, out, kernels = os.path.abspath(words[0]), os.path.abspath(words[1]), words[2:]
+    prefix, out, db, kernels = words_of(sys.argv[1:])
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     vendor = Vendor(out, prefix)
     results, failed = [], 0
