@@ -112,14 +112,22 @@ void sparse_end_placing(struct sparse_matrix *matrix)
     matrix->offsets[0] = 0;
 }
 
-int sparse_sort_rows(struct sparse_matrix *matrix, struct tune_error *err)
+int32_t *sparse_row_room(const struct sparse_matrix *matrix, struct tune_error *err)
 {
     int64_t row = sparse_longest_row(matrix);
     int64_t longest = matrix->offsets[row + 1] - matrix->offsets[row];
     int32_t *room = malloc((size_t)longest * sizeof *room);
     if (room == NULL)
-        return tune_fail(err, TUNE_ENOMEM, "no memory for a row of %" PRId64 " entries", longest);
-    for (row = 0; row < matrix->rows; row++)
+        tune_fail(err, TUNE_ENOMEM, "no memory for a row of %" PRId64 " entries", longest);
+    return room;
+}
+
+int sparse_sort_rows(struct sparse_matrix *matrix, struct tune_error *err)
+{
+    int32_t *room = sparse_row_room(matrix, err);
+    if (room == NULL)
+        return -1;
+    for (int64_t row = 0; row < matrix->rows; row++)
         sparse_sort_row(matrix->columns_of + matrix->offsets[row],
             matrix->offsets[row + 1] - matrix->offsets[row], room);
     free(room);

@@ -47,6 +47,8 @@ int sparse_sum_lengths(struct sparse_matrix *matrix, struct tune_error *err);
  * put there; afterwards sparse_end_placing makes offsets of them again. */
 void sparse_end_placing(struct sparse_matrix *matrix);
 int sparse_sort_rows(struct sparse_matrix *matrix, struct tune_error *err);
+/* Room for the longest row, malloc'ed; NULL with the error. */
+int32_t *sparse_row_room(const struct sparse_matrix *matrix, struct tune_error *err);
 
 /* Sorts a row; `room` has as many elements. */
 void sparse_sort_row(int32_t *columns, int64_t count, int32_t *room);

@@ -26,12 +26,10 @@ static int make_windows(
     struct sparse_random random = {.state = sparse_mix(seed)};
     if (sparse_sum_lengths(matrix, err))
         return -1;
-    int64_t row = sparse_longest_row(matrix);
-    int64_t longest = matrix->offsets[row + 1] - matrix->offsets[row];
-    int32_t *room = malloc((size_t)longest * sizeof *room);
+    int32_t *room = sparse_row_room(matrix, err);
     if (room == NULL)
-        return tune_fail(err, TUNE_ENOMEM, "no memory for a row of %" PRId64 " entries", longest);
-    for (row = 0; row < matrix->rows; row++)
+        return -1;
+    for (int64_t row = 0; row < matrix->rows; row++)
         sparse_sample(&random, sparse_window_start(matrix, row, window), window,
             matrix->offsets[row + 1] - matrix->offsets[row],
             matrix->columns_of + matrix->offsets[row], room);
