@@ -129,7 +129,8 @@ static int take_geometry(const struct estimator *estimator, const struct manifes
     return 0;
 }
 
-/* Counts what the stream carries at each call, and finds the launch that works: the first kernel in it. */
+/* Counts what the stream carries at each call, and finds the launch that works: the first kernel in
+ * it. */
 static int walk_launches(
     const struct estimator *estimator, struct estimate *estimate, struct tune_error *err)
 {
