@@ -49,6 +49,9 @@ struct bench {
     struct harness harness;
     struct session session;
     struct arena scratch_arena, replica_arena, flush_arena;
+    /* Whose calls were the last on the scratch and on the copies for graphs, by serial: what it has
+     * done once is still there. 0: nobody's. */
+    uint64_t serials, scratch_of, copies_of;
     size_t flush_bytes;
     struct CUevent_st *starts[BENCH_BATCH_LIMIT], *ends[BENCH_BATCH_LIMIT];
     bool is_lost; /* a sticky error: end after the answer */
@@ -56,6 +59,7 @@ struct bench {
 
 /* One candidate on the device. */
 struct candidate {
+    uint64_t serial; /* of the worker's candidates, from 1 */
     struct buffer_list
         buffers; /* as its request lists them, pointers bound to session and scratch */
     uint64_t pointers[BUFFER_LIMIT];
@@ -74,7 +78,7 @@ void candidate_unload(struct candidate *candidate, struct bench *bench);
 /* inout back to what it was, asynchronously. */
 int candidate_restore(struct candidate *candidate, struct bench *bench, struct verdict *verdict);
 /* All that comes before a timed call and is not part of it, asynchronously: restoring, and what is
- * done once, anew each time, since candidates share their scratch. */
+ * done once, where another candidate had the scratch since. */
 int candidate_make_ready(struct candidate *candidate, struct bench *bench, struct verdict *verdict);
 /* Waits for the stream under the watchdog. */
 int bench_wait(struct bench *bench, double limit_ms, const char *what, struct verdict *verdict);

@@ -233,6 +233,7 @@ int replay_plan(struct replay *replay, struct bench *bench, const struct measure
     sets = sets < most ? sets : most > 0 ? most : 1;
     bool is_again_cold = sets * stride >= 2 * l2_bytes || !measure->is_cold;
     *replay = (struct replay){.stride = stride, .sets = sets, .nodes = nodes};
+    bench->copies_of = 0; /* they may come to lie elsewhere */
     if (has_inout || !is_again_cold)
         replay->nodes = replay->sets;
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "allocating copies of the buffers");
@@ -270,12 +271,14 @@ void replay_destroy(struct replay *replay, struct bench *bench)
     replay->exec = NULL;
 }
 
-/* What is done once, for every set: the sets' scratch is shared with other candidates' graphs. */
+/* What is done once, for every set, where the graph of another candidate used the sets since. */
 static int prepare_sets(struct replay *replay, struct candidate *candidate, struct bench *bench,
     struct verdict *verdict)
 {
     uint64_t pointers[BUFFER_LIMIT];
-    for (size_t set = 0; set < replay->sets; set++) {
+    bool is_ready = bench->copies_of == candidate->serial;
+    bench->copies_of = candidate->serial;
+    for (size_t set = 0; set < replay->sets && !is_ready; set++) {
         set_pointers(replay, candidate, bench, set, pointers);
         if (program_issue(&candidate->program, PROGRAM_ONCE, &bench->gpu, &candidate->buffers,
                 pointers, verdict) < 0)
@@ -288,7 +291,7 @@ static int issue_replay(struct replay *replay, struct candidate *candidate, stru
     const struct measure *measure, struct verdict *verdict)
 {
     if ((candidate->has_inout && copy_inputs(replay, candidate, bench, false, verdict) < 0) ||
-        (candidate->program.has_once && prepare_sets(replay, candidate, bench, verdict) < 0) ||
+        prepare_sets(replay, candidate, bench, verdict) < 0 ||
         (measure->is_cold && flush(bench, verdict) < 0) ||
         record(bench, bench->starts[0], verdict) < 0)
         return -1;

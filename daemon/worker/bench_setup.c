@@ -337,6 +337,7 @@ int candidate_load(struct candidate *candidate, struct bench *bench, const json_
     const char *image;
     if (proto_string(request, "image", &image, &err) < 0)
         return verdict_set(verdict, "invalid", "%s", err.text);
+    candidate->serial = ++bench->serials;
     watchdog_arm(&bench->watchdog, WATCHDOG_STEP_MS, "loading the candidate");
     int result = bind_buffers(candidate, bench, request, verdict);
     if (result == 0)
@@ -371,8 +372,11 @@ int candidate_restore(struct candidate *candidate, struct bench *bench, struct v
 
 int candidate_make_ready(struct candidate *candidate, struct bench *bench, struct verdict *verdict)
 {
-    return candidate_restore(candidate, bench, verdict) < 0
-               ? -1
-               : program_issue(&candidate->program, PROGRAM_ONCE, &bench->gpu, &candidate->buffers,
-                     candidate->pointers, verdict);
+    bool is_ready = bench->scratch_of == candidate->serial;
+    bench->scratch_of = candidate->serial;
+    if (candidate_restore(candidate, bench, verdict) < 0)
+        return -1;
+    return is_ready ? 0
+                    : program_issue(&candidate->program, PROGRAM_ONCE, &bench->gpu,
+                          &candidate->buffers, candidate->pointers, verdict);
 }

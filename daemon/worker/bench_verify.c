@@ -135,6 +135,7 @@ static int run_poisoned(struct candidate *candidate, struct bench *bench, unsign
         harness_set_guards(&bench->gpu, &candidate->buffers, verdict) < 0 ||
         bench_wait(bench, WATCHDOG_STEP_MS, "preparing the buffers", verdict) < 0)
         return -1;
+    bench->scratch_of = candidate->serial;
     if (bench_run(bench, &candidate->program, PROGRAM_ALL, &candidate->buffers, candidate->pointers,
             deadline_ms, verdict) < 0 ||
         (candidate->program.has_once &&

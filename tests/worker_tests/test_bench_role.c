@@ -468,6 +468,29 @@ static void what_spoils_what_is_done_once_is_a_wrong_result(void **state)
     json_decref(compiled);
 }
 
+/* Right at the first five calls: only where timing calls as a client does, without preparing anew,
+ * is it found out. */
+static void what_wears_out_what_is_done_once_is_caught_after_timing(void **state)
+{
+    (void)state;
+    json_t *compiled = compile(
+        "extern \"C\" __global__ void prepare(float *a, float *b, float *c, float *s, long long "
+        "n)\n"
+        "{ if (blockIdx.x == 0 && threadIdx.x == 0) s[7] = 0.0f; }\n"
+        "extern \"C\" __global__ void k(float *a, float *b, float *c, float *s, long long n)\n"
+        "{ long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n"
+        "  if (i < n) { c[i] = 2.0f * a[i]; b[i] += 1.0f; }\n"
+        "  if (i == 7) { if (s[i] > 5.0f) c[i] += 1.0f; s[i] += 1.0f; } }\n",
+        "k");
+    json_t *request = bench_request(compiled);
+    json_object_set_new(request, "launches", prepared_launches());
+    json_object_set_new(request, "method", json_string("event"));
+    json_t *answer = worker_ask(&bench, request);
+    assert_true(is_outcome(answer, "wrong_result"));
+    json_decref(answer);
+    json_decref(compiled);
+}
+
 /* What one launch with 256 turns stands for, and more. */
 static void a_plan_may_have_many_launches(void **state)
 {
@@ -715,6 +738,8 @@ int main(void)
             what_is_done_once_is_done_again_where_others_used_the_scratch, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             what_spoils_what_is_done_once_is_a_wrong_result, start_bench, end_bench),
+        cmocka_unit_test_setup_teardown(
+            what_wears_out_what_is_done_once_is_caught_after_timing, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(a_plan_may_have_many_launches, start_bench, end_bench),
         cmocka_unit_test_setup_teardown(
             limits_are_checked_with_the_numbers_before_any_launch, start_bench, end_bench),
